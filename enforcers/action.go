@@ -1,0 +1,131 @@
+package enforcers
+
+import (
+	"time"
+
+	"gatehouse/internal/authority"
+)
+
+// Kind is the closed list of action kinds.
+type Kind string
+
+// The kinds: DESIGN.md section 8.
+const (
+	NetConnect    Kind = "net.connect"
+	HTTPRequest   Kind = "http.request"
+	DNSQuery      Kind = "dns.query"
+	GitFetch      Kind = "git.fetch"
+	GitPush       Kind = "git.push"
+	ModelCall     Kind = "model.call"
+	OperationCall Kind = "operation.call"
+	TelemetryEmit Kind = "telemetry.emit"
+	SessionSpawn  Kind = "session.spawn"
+)
+
+// Action is one thing a session tries. Exactly the body of Kind is set. Its
+// canonical bytes (Canonical) are what enforcers see and what the receipt
+// commits to; no credential is ever part of it.
+type Action struct {
+	ID         string    // "<session>-<n>", made by the door
+	Session    string    //
+	Seq        uint64    // n: rises by one for each action of the session
+	Kind       Kind      //
+	At         time.Time // when the door saw it
+	Generation uint64    // policy generation it is judged under
+	Connection string    // the named connection it would use, "" if none: authority
+	HardSet    string    // reason code when the door or mediator found a hard-set violation, else ""
+
+	Connect   *Connect
+	HTTP      *HTTP
+	DNS       *DNS
+	Fetch     *Fetch
+	Push      *Push
+	Model     *Model
+	Operation *Operation
+	Telemetry *Telemetry
+	Spawn     *Spawn
+}
+
+// Body says how much of a request body the action carries.
+type Body struct {
+	Mode   string // none | head | prefix | whole
+	Length int64  // declared length, -1 unknown
+	Bytes  []byte // prefix or whole, decoded; never in a receipt
+}
+
+// Connect is net.connect: a tunnel to a name and port.
+type Connect struct {
+	To      authority.Authority
+	Literal bool // the target is an IP literal
+	Blind   bool // tcp: or tls: passthrough
+}
+
+// HTTP is http.request.
+type HTTP struct {
+	To      authority.Authority
+	Method  string
+	Path    string              // canonical path, judged and sent
+	Query   string              // raw query
+	Headers map[string][]string // lower-case names, credential-bearing ones removed
+	Body    Body
+	Upgrade string // "websocket" or ""
+}
+
+// DNS is dns.query.
+type DNS struct {
+	Name string // canonical, without the root dot
+	Type string // A, AAAA, TXT ...
+}
+
+// Fetch is git.fetch.
+type Fetch struct {
+	To         authority.Authority
+	Repository string // numeric id, "" when the host has no scm connection
+	Path       string // "owner/name" canonical
+	Protocol   int
+}
+
+// Push is git.push.
+type Push struct {
+	To         authority.Authority
+	Repository string
+	Path       string
+	Commands   []RefUpdate
+	Changed    []string // changed paths as found in quarantine
+}
+
+// RefUpdate is one receive-pack command.
+type RefUpdate struct {
+	Ref, Old, New string // object ids in lower hex, zeros for create or delete
+	Forced        bool
+}
+
+// Model is model.call.
+type Model struct {
+	To        authority.Authority
+	Provider  string
+	Model     string
+	MaxTokens int64
+	Stream    bool
+	Held      int64 // worst case in nanodollars, already held
+}
+
+// Operation is operation.call.
+type Operation struct {
+	Name string
+	Args []byte // canonical JSON
+}
+
+// Telemetry is telemetry.emit.
+type Telemetry struct {
+	To   authority.Authority
+	Path string
+	Size int64
+}
+
+// Spawn is session.spawn.
+type Spawn struct {
+	Bundle string
+	Depth  int
+	Count  int
+}

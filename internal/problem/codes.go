@@ -1,0 +1,27 @@
+package problem
+
+// Internal is the code of any error that carries none.
+const Internal Code = "internal"
+
+// Codes of the command line and the configuration.
+const (
+	Usage         Code = "usage"
+	ConfigInvalid Code = "config_invalid"
+	Unreachable   Code = "unreachable"
+	NotFound      Code = "not_found"
+	Conflict      Code = "conflict"
+	Unavailable   Code = "unavailable"
+)
+
+// Refusal codes of admission: DESIGN.md section 6, closed list.
+const (
+	NoMatch                   Code = "no_match"
+	BelowAccepts              Code = "below_accepts"
+	SelfCaused                Code = "self_caused"
+	PerEntity                 Code = "per_entity"
+	AmbiguousBundles          Code = "ambiguous_bundles"
+	EventUnsealed             Code = "event_unsealed"
+	ProviderCapabilityMissing Code = "provider_capability_missing"
+	RepositoryNotListed       Code = "repository_not_listed"
+	BundleNotCovered          Code = "bundle_not_covered"
+)
