@@ -1,0 +1,169 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Config is the whole of gatehouse.yaml. Every key is listed here; unknown
+// keys are errors. Only the file is a source: the environment enters through
+// ${env:NAME} inside values.
+type Config struct {
+	// Listen holds the three listeners.
+	Listen Listen `yaml:"listen"`
+	// PublicURL is where vendors reach the hooks listener, for example
+	// https://hooks.example.com. It is printed by connect and never trusted.
+	PublicURL string `yaml:"public_url,omitempty" validate:"omitempty,url"`
+	// TLS, when set, makes the hooks and operator listeners speak TLS.
+	TLS *TLS `yaml:"tls,omitempty"`
+	// State is the folder of journal, blobs, keys, embedded NATS store and
+	// caches. Relative paths are relative to the file. Default ./state.
+	State string `yaml:"state,omitempty"`
+	// Node names this node in subjects: [a-z0-9-], 1..32. Default "node-1".
+	Node string `yaml:"node,omitempty" validate:"omitempty,max=32,nodename"`
+	// NATS is empty for the embedded server.
+	NATS NATS `yaml:"nats,omitempty"`
+	// Endpoints are the webhook URLs: POST /hooks/<name>.
+	Endpoints []Endpoint `yaml:"endpoints,omitempty" validate:"unique=Name,dive"`
+	// Repositories names repositories by id; bundles' templates look names up here.
+	Repositories []Repository `yaml:"repositories,omitempty" validate:"unique=ID,dive"`
+	// Connections are the named upstreams with a credential.
+	Connections []Connection `yaml:"connections,omitempty" validate:"unique=Name,dive"`
+	// Bundles are file patterns, relative to the file.
+	Bundles []string `yaml:"bundles,omitempty"`
+	// Sets is the folder of egress set files. Default ./sets.
+	Sets string `yaml:"sets,omitempty"`
+	// Providers run sandboxes; a bundle names one.
+	Providers Providers `yaml:"providers,omitempty"`
+	// Promotion rules how a bundle becomes hard.
+	Promotion Promotion `yaml:"promotion,omitempty"`
+	// Sandbox rules every local sandbox.
+	Sandbox Sandbox `yaml:"sandbox,omitempty"`
+	// InternalNetworks are the prefixes in which a rule's addresses must lie.
+	InternalNetworks []netip.Prefix `yaml:"internal_networks,omitempty"`
+	// TrustedProxies are the peers whose Forwarded headers are read, for logs
+	// and rate limits only; no decision trusts a peer address.
+	TrustedProxies []netip.Prefix `yaml:"trusted_proxies,omitempty"`
+	// Retain is how long sealed journal segments are kept: "90d". At least 7d.
+	Retain Duration `yaml:"retain,omitempty"`
+	// Notify lists where the first refusal after a promotion goes.
+	Notify []Notify `yaml:"notify,omitempty" validate:"dive"`
+	// Dev holds substitutions for tests and the demo; read only with --dev.
+	Dev Dev `yaml:"dev,omitempty"`
+
+	path string // of the file, for relative paths
+}
+
+// Listen holds the addresses of the three listeners, host:port each.
+type Listen struct {
+	Hooks    string `yaml:"hooks,omitempty" validate:"omitempty,hostname_port"`    // the only one meant to be public
+	Operator string `yaml:"operator,omitempty" validate:"omitempty,hostname_port"` // /ui, /v1: loopback, or TLS
+	Private  string `yaml:"private,omitempty" validate:"omitempty,hostname_port"`  // metrics, debug, ready reasons
+}
+
+// TLS names a certificate and its key.
+type TLS struct {
+	Cert string `yaml:"cert" validate:"required"` // PEM file
+	Key  string `yaml:"key" validate:"required"`  // PEM file, 0600
+}
+
+// NATS is an external cluster.
+type NATS struct {
+	URL   string `yaml:"url,omitempty"`   // nats://a,nats://b
+	Creds string `yaml:"creds,omitempty"` // file
+}
+
+// Endpoint is one configured webhook URL, or a cron schedule.
+type Endpoint struct {
+	Name     string            `yaml:"name" validate:"required,max=64,token"`
+	Source   string            `yaml:"source" validate:"required,oneof=github sentry linear standard-webhooks webhook cron"`
+	Secrets  []Secret          `yaml:"secrets,omitempty" validate:"max=2"` // two active at most, for rotation
+	Commands *Commands         `yaml:"commands,omitempty"`
+	Schedule string            `yaml:"schedule,omitempty"` // cron
+	Zone     string            `yaml:"zone,omitempty"`     // IANA name; default UTC
+	Missed   string            `yaml:"missed,omitempty" validate:"omitempty,oneof=skip last all"`
+	Facts    map[string]string `yaml:"facts,omitempty"` // cron: operator-chosen facts
+	API      string            `yaml:"api,omitempty"`   // GHES
+}
+
+// Commands is the closed list of words that may become facts.command.
+type Commands struct {
+	Mention string   `yaml:"mention" validate:"required"` // "@gatehouse"
+	Words   []string `yaml:"words" validate:"required,min=1"`
+}
+
+// Repository gives a repository's id its name.
+type Repository struct {
+	ID   string `yaml:"id" validate:"required,numeric"`
+	Name string `yaml:"name" validate:"required"` // owner/name
+}
+
+// Connection is a named upstream with a credential that is added outside.
+type Connection struct {
+	Name       string `yaml:"name" validate:"required,max=64,token"`
+	Kind       string `yaml:"kind" validate:"required,oneof=model scm http telemetry"`
+	Provider   string `yaml:"provider,omitempty"`
+	Host       string `yaml:"host,omitempty"`
+	Scheme     string `yaml:"scheme,omitempty" validate:"omitempty,oneof=bearer basic header query"`
+	Header     string `yaml:"header,omitempty"`
+	Query      string `yaml:"query,omitempty"`
+	Credential Secret `yaml:"credential,omitempty"`
+	App        *App   `yaml:"app,omitempty"`
+	API        string `yaml:"api,omitempty"`
+	CA         string `yaml:"ca,omitempty"`
+}
+
+// App is a GitHub App.
+type App struct {
+	ID  int64  `yaml:"id" validate:"required"`
+	Key Secret `yaml:"key"`
+}
+
+// Providers are the configured sandbox providers.
+type Providers struct {
+	Local *struct{} `yaml:"local,omitempty"`
+}
+
+// Promotion rules how many people turn a bundle to hard.
+type Promotion struct {
+	Approvers int `yaml:"approvers,omitempty" validate:"gte=0,lte=5"` // default 2; 1 is recorded as single_approver
+}
+
+// Sandbox rules every local sandbox.
+type Sandbox struct {
+	UIDs      UIDRange `yaml:"uids,omitempty"`                                                  // "610000-610999"
+	Unlimited string   `yaml:"unlimited,omitempty" validate:"omitempty,oneof=refused accepted"` // hard mode without a delegated cgroup
+}
+
+// Notify is one place that is told of a first refusal.
+type Notify struct {
+	Webhook string `yaml:"webhook,omitempty"`
+	SMTP    string `yaml:"smtp,omitempty"`
+	To      string `yaml:"to,omitempty"`
+}
+
+// Dev is for tests and the demo. Substitution happens at dial, after every
+// address check, and every receipt of a session that runs under it says so.
+type Dev struct {
+	Upstreams map[string]string `yaml:"upstreams,omitempty"` // public ip:port -> loopback ip:port
+	DNS       string            `yaml:"dns,omitempty"`       // resolver, ip:port
+	CA        string            `yaml:"ca,omitempty"`        // PEM file of the fakes' authority
+}
+
+// Zero reports whether no substitution is configured.
+func (d Dev) Zero() bool { return len(d.Upstreams) == 0 && d.DNS == "" && d.CA == "" }
+
+// Default returns the configuration that an empty file means.
+func Default() Config {
+	return Config{
+		Listen:    Listen{Hooks: "127.0.0.1:8080", Operator: "127.0.0.1:8081", Private: "127.0.0.1:9090"},
+		State:     "state",
+		Sets:      "sets",
+		Node:      "node-1",
+		Bundles:   []string{"bundles/*.yaml"},
+		Providers: Providers{Local: &struct{}{}},
+		Promotion: Promotion{Approvers: 2},
+		Sandbox:   Sandbox{UIDs: UIDRange{First: 610000, Last: 610999}, Unlimited: "refused"},
+		Retain:    Duration(90 * 24 * time.Hour),
+	}
+}

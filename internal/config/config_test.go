@@ -1,0 +1,133 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gatehouse/internal/problem"
+)
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "gatehouse.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestLoad(t *testing.T) {
+	t.Setenv("GH_SECRET", "s3cret-canary")
+	t.Setenv("GH_EMPTY", "")
+	github := "endpoints: [{name: main, source: github, secrets: [\"${env:%s}\"]}]\n"
+	with := func(env string) string { return strings.Replace(github, "%s", env, 1) }
+	cases := map[string]struct{ src, msg, hint string }{
+		"empty_is_default":   {src: "{}"},
+		"github":             {src: with("GH_SECRET")},
+		"unknown_key":        {"lisen: {}", `unknown key "lisen"`, `did you mean "listen"?`},
+		"unset_secret":       {with("GH_NOPE"), "environment variable GH_NOPE is not set", "set it"},
+		"empty_secret":       {with("GH_EMPTY"), "is empty", "accept what anyone signs"},
+		"literal_secret":     {"endpoints: [{name: main, source: github, secrets: [abc]}]", "never as a literal", "${env:NAME}"},
+		"no_secret":          {"endpoints: [{name: main, source: github}]", "no secrets", "would accept anyone"},
+		"bad_source":         {"endpoints: [{name: main, source: gihub, secrets: [\"${env:GH_SECRET}\"]}]", `endpoints[0].source: "gihub" is not one of`, `did you mean "github"?`},
+		"bad_name":           {"endpoints: [{name: Main.1, source: cron, schedule: x}]", "endpoints[0].name: only a-z", ""},
+		"same_name_twice":    {"repositories: [{id: \"1\", name: a/b}, {id: \"1\", name: c/d}]", "repositories: two entries", ""},
+		"cron_no_schedule":   {"endpoints: [{name: nightly, source: cron}]", "needs a schedule", "0 3 * * *"},
+		"operator_public":    {"listen: {operator: 0.0.0.0:8081}", "not a loopback address and tls is not set", "set tls"},
+		"private_public":     {"listen: {private: 0.0.0.0:9090}", "listen.private is not a loopback", ""},
+		"retain_short":       {"retain: 3d", "shorter than 7d", ""},
+		"uids_system":        {"sandbox: {uids: 0-10}", "is not a range of uids", "610000-610999"},
+		"unlimited_typo":     {"sandbox: {unlimited: acepted}", "is not one of", `did you mean "accepted"?`},
+		"missing_file":       {"", "no such file", "gatehouse init"},
+		"secret_file_absent": {"endpoints: [{name: main, source: github, secrets: [\"${file:nope.key}\"]}]", "couldn't read the secret's file", "0600"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "none.yaml")
+			if name != "missing_file" {
+				path = write(t, c.src)
+			}
+			_, err := Load(path)
+			if c.msg == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			if problem.CodeOf(err) != problem.ConfigInvalid || !strings.Contains(err.Error(), c.msg) {
+				t.Errorf("got %v, want %q", err, c.msg)
+			}
+			if !strings.Contains(problem.HintOf(err), c.hint) {
+				t.Errorf("hint %q lacks %q", problem.HintOf(err), c.hint)
+			}
+		})
+	}
+}
+
+func TestSecretFileAndPaths(t *testing.T) {
+	path := write(t, "state: st\nendpoints: [{name: main, source: github, secrets: [\"${file:hook.key}\"]}]\n")
+	dir := filepath.Dir(path)
+	if err := os.WriteFile(filepath.Join(dir, "hook.key"), []byte("with-newline\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(c.Endpoints[0].Secrets[0].Value().Reveal()); got != "with-newline" {
+		t.Errorf("secret %q", got)
+	}
+	if c.StateDir() != filepath.Join(dir, "st") {
+		t.Errorf("state %s", c.StateDir())
+	}
+	if time.Duration(c.Retain) != 90*24*time.Hour {
+		t.Errorf("retain %v", time.Duration(c.Retain))
+	}
+}
+
+// TestPrintShowsNoSecret is M-03's habit for configuration: what config print
+// shows may be pasted into an issue.
+func TestPrintShowsNoSecret(t *testing.T) {
+	t.Setenv("GH_SECRET", "s3cret-canary")
+	c, err := Load(write(t, "endpoints: [{name: main, source: github, secrets: [\"${env:GH_SECRET}\"]}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(out), "s3cret-canary") {
+		t.Error("the secret is printed")
+	}
+	if !strings.Contains(string(out), "${env:GH_SECRET}") {
+		t.Errorf("the reference is lost:\n%s", out)
+	}
+	// What is printed is itself a valid file that means the same.
+	again, err := Load(write(t, string(out)))
+	if err != nil {
+		t.Fatalf("printed file does not load: %v\n%s", err, out)
+	}
+	out2, _ := again.YAML()
+	if string(out2) != string(out) {
+		t.Errorf("print is not stable:\n%s\n---\n%s", out, out2)
+	}
+}
+
+func TestSchemaKnowsEveryKey(t *testing.T) {
+	b, err := Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"listen", "public_url", "endpoints", "connections", "promotion", "internal_networks", "trusted_proxies", "retain"} {
+		if !strings.Contains(string(b), `"`+key+`"`) {
+			t.Errorf("schema lacks %s", key)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/go-playground/validator/v10"
+
+	"gatehouse/internal/problem"
+	"gatehouse/internal/strictyaml"
+)
+
+// minRetain is the shortest archive that still serves as the source for
+// rebuild and repair (DESIGN.md section 4).
+const minRetain = 7 * 24 * time.Hour
+
+// Load reads path, fills defaults, resolves every secret reference and
+// validates. Every error is a *problem.Error with code config_invalid and
+// names the file and the key.
+func Load(path string) (*Config, error) { return load(path, true) }
+
+// Check is Load without resolving secrets, for machines that do not hold them.
+func Check(path string) (*Config, error) { return load(path, false) }
+
+func load(path string, resolve bool) (*Config, error) {
+	src, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, problem.New(problem.ConfigInvalid, path+": no such file", "run `gatehouse init` to write a commented one, or name another with --config")
+	}
+	if err != nil {
+		return nil, problem.Wrap(err, problem.ConfigInvalid, "couldn't read "+path, "")
+	}
+	c := Default()
+	if err := strictyaml.Decode(filepath.Base(path), src, &c); err != nil {
+		return nil, err
+	}
+	c.path = path
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	if resolve {
+		if err := c.resolve(); err != nil {
+			return nil, err
+		}
+	}
+	return &c, nil
+}
+
+// Path returns p relative to the configuration file's folder.
+func (c *Config) Path(p string) string {
+	if p == "" || filepath.IsAbs(p) {
+		return p
+	}
+	return filepath.Join(filepath.Dir(c.path), p)
+}
+
+// StateDir returns the state folder as a path that the process can open.
+func (c *Config) StateDir() string { return c.Path(c.State) }
+
+func (c *Config) resolve() error {
+	base := filepath.Dir(c.path)
+	for i := range c.Endpoints {
+		e := &c.Endpoints[i]
+		for k := range e.Secrets {
+			if err := e.Secrets[k].resolve(fmt.Sprintf("endpoints[%d].secrets[%d]", i, k), base); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range c.Connections {
+		n := &c.Connections[i]
+		if err := n.Credential.resolve(fmt.Sprintf("connections[%d].credential", i), base); err != nil {
+			return err
+		}
+		if n.App != nil {
+			if err := n.App.Key.resolve(fmt.Sprintf("connections[%d].app.key", i), base); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+var (
+	tokenForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
+	nodeForm  = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
+)
+
+func (c *Config) validate() error {
+	v := validator.New(validator.WithRequiredStructEnabled())
+	v.RegisterTagNameFunc(func(f reflect.StructField) string {
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		return name
+	})
+	form := func(re *regexp.Regexp) validator.Func {
+		return func(f validator.FieldLevel) bool { return re.MatchString(f.Field().String()) }
+	}
+	if err := errors.Join(v.RegisterValidation("token", form(tokenForm)), v.RegisterValidation("nodename", form(nodeForm))); err != nil {
+		return err
+	}
+	if err := v.Struct(c); err != nil {
+		var fields validator.ValidationErrors
+		if errors.As(err, &fields) {
+			return c.bad(fieldProblem(fields[0]), fieldHint(fields[0]))
+		}
+		return c.bad(err.Error(), "")
+	}
+	for i, e := range c.Endpoints {
+		if err := c.validateEndpoint(i, e); err != nil {
+			return err
+		}
+	}
+	if time.Duration(c.Retain) < minRetain {
+		return c.bad("retain is shorter than 7d", "the archive is the source for rebuild and repair")
+	}
+	// The operator listener carries sessions and commands: without TLS it stays on this machine.
+	if c.TLS == nil && !loopback(c.Listen.Operator) {
+		return c.bad("listen.operator is not a loopback address and tls is not set", "set tls, or bind it to 127.0.0.1 and use a tunnel")
+	}
+	if !loopback(c.Listen.Private) {
+		return c.bad("listen.private is not a loopback address", "scrape it through an agent on this machine")
+	}
+	return nil
+}
+
+func (c *Config) validateEndpoint(i int, e Endpoint) error {
+	where := fmt.Sprintf("endpoints[%d] (%s)", i, e.Name)
+	switch {
+	case e.Source == "cron" && e.Schedule == "":
+		return c.bad(where+": source cron needs a schedule", `for example schedule: "0 3 * * *"`)
+	case e.Source == "cron" && len(e.Secrets) > 0:
+		return c.bad(where+": source cron takes no secrets", "remove them")
+	case e.Source != "cron" && e.Schedule != "":
+		return c.bad(where+": only source cron takes a schedule", "")
+	case e.Source != "cron" && len(e.Secrets) == 0:
+		return c.bad(where+": no secrets", "a webhook endpoint without a secret would accept anyone; use ${env:NAME} or ${file:PATH}")
+	}
+	for k, s := range e.Secrets {
+		if s.ref == "" {
+			return c.bad(fmt.Sprintf("%s: secrets[%d] is empty", where, k), "use ${env:NAME} or ${file:PATH}")
+		}
+	}
+	return nil
+}
+
+func (c *Config) bad(msg, hint string) error {
+	return problem.New(problem.ConfigInvalid, filepath.Base(c.path)+": "+msg, hint)
+}
+
+func loopback(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// fieldProblem words a validator finding with the key's path as in the file.
+func fieldProblem(f validator.FieldError) string {
+	_, path, _ := strings.Cut(f.Namespace(), ".")
+	switch f.Tag() {
+	case "required":
+		return fmt.Sprintf("%s is missing", path)
+	case "unique":
+		return fmt.Sprintf("%s: two entries have the same %s", path, strings.ToLower(f.Param()))
+	case "token", "nodename":
+		return fmt.Sprintf("%s: only a-z, 0-9, - and _ are allowed, starting with a letter or digit", path)
+	case "oneof":
+		return fmt.Sprintf("%s: %q is not one of %s", path, f.Value(), f.Param())
+	}
+	return fmt.Sprintf("%s does not satisfy %s", path, strings.TrimSuffix(f.Tag()+" "+f.Param(), " "))
+}
+
+func fieldHint(f validator.FieldError) string {
+	if f.Tag() != "oneof" {
+		return ""
+	}
+	if near := strictyaml.Nearest(fmt.Sprint(f.Value()), strings.Fields(f.Param())); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return ""
+}
