@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"gatehouse/internal/problem"
+)
+
+// Exit codes of every verb but receipts verify, which has its own
+// (docs/receipts-spec.md).
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitNegative    = 3 // a negative verdict: the question was answered with no
+	exitUnreachable = 4
+)
+
+// exitError carries an exit code through cobra. A nil err prints nothing: the
+// verb has already said what there is to say.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// cli is what the verbs share: the streams and the global flags.
+type cli struct {
+	in         io.Reader
+	out, err   io.Writer
+	configPath string
+	output     string // table | json | ndjson
+}
+
+// Main runs one command line and returns its exit code. Streams are
+// parameters, so that tests run the real thing in process.
+func Main(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
+	c := &cli{in: in, out: out, err: errw}
+	root := c.root()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errw)
+	err := root.ExecuteContext(ctx)
+	return c.exit(err)
+}
+
+func (c *cli) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "gatehouse",
+		Short:         "Start unattended coding-agent sessions from events, without handing them your keys",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          help,
+	}
+	f := root.PersistentFlags()
+	f.StringVarP(&c.configPath, "config", "c", "gatehouse.yaml", "configuration file (or GATEHOUSE_CONFIG)")
+	f.StringVarP(&c.output, "output", "o", "table", "table, json or ndjson")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return problem.New(problem.Usage, err.Error(), "see `"+cmd.CommandPath()+" --help`")
+	})
+	root.AddCommand(c.configCommand(), c.versionCommand())
+	return root
+}
+
+// help is what a verb with subcommands does when none is named. Being runnable
+// makes cobra refuse an unknown subcommand instead of printing help for it.
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// exit prints err for a person and returns the exit code.
+func (c *cli) exit(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	var e *exitError
+	if errors.As(err, &e) && e.err == nil {
+		return e.code
+	}
+	fmt.Fprintf(c.err, "gatehouse: %v\n", err)
+	if hint := problem.HintOf(err); hint != "" {
+		fmt.Fprintf(c.err, "gatehouse: hint: %s\n", hint)
+	}
+	if e != nil {
+		return e.code
+	}
+	switch problem.CodeOf(err) {
+	case problem.Usage, problem.ConfigInvalid:
+		return exitUsage
+	case problem.Unreachable:
+		return exitUnreachable
+	}
+	var p *problem.Error
+	if !errors.As(err, &p) && isUsage(err) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// isUsage recognizes the errors that cobra itself returns for a wrong command
+// line; it gives them no type.
+func isUsage(err error) bool {
+	for _, prefix := range []string{"unknown command", "accepts ", "requires ", "required flag"} {
+		if len(err.Error()) >= len(prefix) && err.Error()[:len(prefix)] == prefix {
+			return true
+		}
+	}
+	return false
+}
