@@ -2,32 +2,23 @@ package event
 
 import "time"
 
-// Origin says who chose the bytes of a value. The order is the integrity
-// order: a join takes the lowest.
-type Origin string
-
-// Origins, from DESIGN.md section 5.
+// Kinds that no session may start from, whatever a bundle says.
 const (
-	Platform    Origin = "platform"
-	Operator    Origin = "operator"
-	Member      Origin = "member"
-	Reviewed    Origin = "reviewed"
-	Contributor Origin = "contributor"
-	Outsider    Origin = "outsider"
-	Derived     Origin = "derived"
-	Credential  Origin = "credential"
+	KindPing         = "ping"         // the vendor's test of a new hook
+	KindUnrecognized = "unrecognized" // verified, but of a kind without a table
+	KindQuarantined  = "quarantined"  // verified, but odd: Anomalies says why
 )
 
-// Text is untrusted text. It has no String method and no conversion helper, so
-// that it cannot stand where a fact is wanted; Untrusted returns the bytes to
-// the one place that renders them inside a box.
-type Text struct{ v string }
+// Trust values of the envelope.
+const (
+	TrustUntrusted = "untrusted" // every webhook, however well it is signed
+	TrustOperator  = "operator"  // cron: the operator wrote all of it
+)
 
-// NewText tags s as untrusted.
-func NewText(s string) Text { return Text{v: s} }
-
-// Untrusted returns the text. Callers render it boxed, escaped or datamarked.
-func (t Text) Untrusted() string { return t.v }
+// Startable reports whether a session may start from events of this kind.
+func Startable(kind string) bool {
+	return kind != KindPing && kind != KindUnrecognized && kind != KindQuarantined
+}
 
 // Event is one verified inbound delivery, normalized: the CloudEvents 1.0
 // envelope with Gatehouse's data. All ids are strings.
@@ -35,9 +26,9 @@ type Event struct {
 	ID         string    // "<source>:<endpoint>:<key>", stable over retries
 	Source     string    // github | sentry | linear | standard-webhooks | webhook | cron
 	Endpoint   string    // configured endpoint name
-	Kind       string    // workflow_run, issue_comment, ...; "unrecognized"
+	Kind       string    // workflow_run, issue_comment, ...; or one of the Kind constants
 	Action     string    // completed, created, ...; "" if the vendor sends none
-	Subject    string    // entity path made of ids only: repo/501/issue/11
+	EntityPath string    // CloudEvents subject, made of ids only: repo/501/issue/11
 	Time       time.Time // from the body when well formed, else Received
 	Received   time.Time
 	Delivery   string // vendor delivery id
@@ -87,5 +78,5 @@ type Passage struct {
 	Author  string // id, "" unknown
 	Len     int    // bytes before truncation
 	Cut     bool
-	Marks   []string // bidi, zero_width, tag, html_comment, lossy
+	Marks   []string // see Mark constants, sorted
 }
