@@ -56,6 +56,18 @@ func Decode(name string, src []byte, out any) error {
 	return nil
 }
 
+// Node fills out from n as Decode does, for a type that implements
+// yaml.Unmarshaler and accepts more than one shape. path is where n stands, for
+// the error; the caller's Decode adds the file's name.
+func Node(n *yaml.Node, path string, out any) error {
+	w := walker{}
+	w.walk(n, reflect.TypeOf(out), path)
+	if w.err != nil {
+		return w.err
+	}
+	return n.Decode(out)
+}
+
 type walker struct {
 	name string
 	err  error
@@ -63,7 +75,11 @@ type walker struct {
 
 func (w *walker) fail(n *yaml.Node, msg, hint string) {
 	if w.err == nil {
-		w.err = problem.New(problem.ConfigInvalid, fmt.Sprintf("%s: line %d: %s", w.name, n.Line, msg), hint)
+		prefix := w.name + ": "
+		if w.name == "" {
+			prefix = ""
+		}
+		w.err = problem.New(problem.ConfigInvalid, fmt.Sprintf("%sline %d: %s", prefix, n.Line, msg), hint)
 	}
 }
 
