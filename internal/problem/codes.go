@@ -25,3 +25,18 @@ const (
 	RepositoryNotListed       Code = "repository_not_listed"
 	BundleNotCovered          Code = "bundle_not_covered"
 )
+
+// Codes of the streams: what the pump and doctor find.
+const (
+	StreamFenced Code = "stream_fenced" // a stream holds what the journal does not
+	StoreDamage  Code = "store_damage"  // a stream lost what the journal has
+	StreamDrift  Code = "stream_drift"  // a stream's settings may lose records
+)
+
+// Codes of the operator API.
+const (
+	Unauthenticated  Code = "unauthenticated"
+	HostNotListed    Code = "host_not_listed"
+	OriginNotListed  Code = "origin_not_listed"
+	LoginLinkInvalid Code = "login_link_invalid"
+)
