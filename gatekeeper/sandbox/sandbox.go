@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"io"
 	"net"
 	"time"
 )
@@ -27,24 +28,36 @@ const (
 // Spec is one session's sandbox. It holds no secret: everything in it may be
 // read by the agent.
 type Spec struct {
-	Session   string
-	Argv      []string          // the agent's command
+	Session   string            // lower-case letters, digits and dashes, at most 64
+	Argv      []string          // the agent's command; argv[0] is looked up in the sandbox's PATH
 	Env       map[string]string // added to the sandbox's fixed environment
 	Files     map[string][]byte // read-only files under /gatehouse, by base name (event.json, event.md, README.md)
 	Trust     []byte            // PEM of the session's CA, mounted at the usual paths; nil before there is a door
-	Rootfs    string            // "host" or a directory
-	Timeout   time.Duration
-	Grace     time.Duration // between SIGTERM and the kill; 0 = 2 s
-	Quota     int64         // bytes for workspace + home
-	Memory    int64         // bytes, 0 = unlimited (needs Unlimited)
-	Pids      int64
-	Unlimited bool // sandbox.unlimited: accepted
-	Proxy     bool // set HTTP_PROXY variables to the plain proxy listener
+	Rootfs    string            // "host" (also "") or a directory
+	Timeout   time.Duration     // of Run; 0 = none
+	Grace     time.Duration     // between SIGTERM and the kill; 0 = 2 s
+	Quota     int64             // bytes for workspace + home + tmp + out; 0 = 10 GiB
+	Memory    int64             // bytes, 0 = unlimited (needs Unlimited)
+	Pids      int64             // processes and threads; 0 = 4,096
+	CPUs      float64           // processors' worth of time; 0 = no ceiling
+	Unlimited bool              // sandbox.unlimited: accepted; without it Start needs a delegated cgroup
+	Proxy     bool              // set the proxy variables to the plain proxy listener
+
+	// Output receives a copy of everything the agent prints, as it is printed.
+	// It is untrusted. An error from Write ends the session (a tripwire).
+	Output io.Writer
+
+	// Saw reports whether this session's door has met a CONNECT for target
+	// ("address:port") so far. The probe uses it as its nonce on the door's
+	// side. Nil leaves the network cases with the evidence from inside.
+	Saw func(target string) bool
 }
 
 // Provider runs sandboxes. Start prepares a sandbox and returns once it could
 // run a program; it starts neither the probe nor the agent. A nil door means
-// that the session has no exit at all.
+// that the session has no exit at all. A door is a listener on a unix socket
+// with a path (see ListenDoor); the provider makes it reachable inside this one
+// sandbox as /run/gatehouse/door.sock and never accepts from it itself.
 type Provider interface {
 	Name() string
 	Capabilities() map[Capability]bool // declared
@@ -54,11 +67,13 @@ type Provider interface {
 // Sandbox is one started sandbox.
 type Sandbox interface {
 	// Probe runs the negative cases in the same process, uid, filter and mounts
-	// as the agent, before it.
+	// as the agent, before it. It may be called once, before Run.
 	Probe(ctx context.Context) (Report, error)
-	// Run runs the agent to its end, its timeout, or ctx's end.
+	// Run runs the agent to its end, its timeout, or ctx's end. It may be called
+	// once. Nothing of the agent is alive when it returns.
 	Run(ctx context.Context) (End, error)
-	// Close kills what is left and removes every trace. It is idempotent.
+	// Close kills what is left and removes every trace but the transcript. It
+	// is idempotent and may be called at any time, also while Run runs.
 	Close() error
 }
 
@@ -69,20 +84,51 @@ type Report struct {
 	Cases    []Case
 }
 
+// Outcomes of a case.
+const (
+	Passed = "passed" // the attempt failed inside and its control succeeded
+	Failed = "failed" // the attempt succeeded, or could not be made
+	Absent = "absent" // the attempt fails outside the sandbox too
+)
+
 // Case is one probe case.
 type Case struct {
 	ID       string // SB-nn
-	Outcome  string // passed | failed | absent
-	Evidence string
+	Name     string // what was tried, a few words
+	Outcome  string // Passed | Failed | Absent
+	Evidence string // one line; never holds a secret
 	Proves   Capability
 }
+
+// Proven reports the capabilities of which at least one case ran and none
+// failed.
+func (r Report) Proven() map[Capability]bool {
+	out := make(map[Capability]bool)
+	for _, c := range r.Cases {
+		ok, seen := out[c.Proves]
+		out[c.Proves] = c.Outcome != Failed && (ok || !seen)
+	}
+	return out
+}
+
+// Reasons of an End.
+const (
+	Completed = "completed" // exit 0
+	Faulted   = "failed"    // any other exit, a signal, or a limit: see Detail
+	Timeout   = "timeout"
+	Cancelled = "cancelled" // ctx ended
+	Lost      = "lost"      // the sandbox vanished without an exit code
+)
 
 // End says how the agent ended.
 type End struct {
 	Exit       int               // 0..255, 128+n for a signal
-	Reason     string            // completed | failed | timeout | cancelled | lost
+	Reason     string            // Completed | Faulted | Timeout | Cancelled | Lost
+	Detail     string            // which limit or part ended it: init, quota, output; empty = the agent itself
 	Wall       time.Duration     //
 	Transcript string            // path of the capped transcript on the host
+	Dropped    int64             // bytes of output beyond the transcript's cap
 	Final      string            // last message, untrusted
 	Artifacts  map[string]string // name -> lower-hex SHA-256 of files under /gatehouse/out
+	Skipped    []string          // names under /gatehouse/out that were not collected, with the reason; untrusted
 }

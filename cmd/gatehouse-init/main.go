@@ -1,0 +1,22 @@
+//go:build linux
+
+// Command gatehouse-init runs inside a sandbox: as its PID 1, and then, with
+// every right given up, as the probe that becomes the agent.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"gatehouse/gatekeeper/sandbox/initd"
+	"gatehouse/gatekeeper/sandbox/probe"
+)
+
+func main() {
+	exit, ok := initd.Main(os.Args, probe.Run)
+	if !ok {
+		fmt.Fprintln(os.Stderr, "gatehouse-init: started by gatehouse inside a sandbox, not by hand")
+		exit = 2
+	}
+	os.Exit(exit)
+}
