@@ -129,3 +129,63 @@ type Spawn struct {
 	Depth  int
 	Count  int
 }
+
+// Authority reports whether the action uses more than the sandbox has by
+// itself: a credential, a token, a push, an operation, a model call, a child.
+// Such an action never passes on a deny, in any mode.
+func (a *Action) Authority() bool {
+	switch a.Kind {
+	case NetConnect, HTTPRequest, DNSQuery, GitFetch:
+		return a.Connection != ""
+	default:
+		return true
+	}
+}
+
+// To returns where the action goes, or the zero Authority when it goes nowhere
+// by itself (dns.query, operation.call, session.spawn).
+func (a *Action) To() authority.Authority {
+	switch {
+	case a.Connect != nil:
+		return a.Connect.To
+	case a.HTTP != nil:
+		return a.HTTP.To
+	case a.Fetch != nil:
+		return a.Fetch.To
+	case a.Push != nil:
+		return a.Push.To
+	case a.Model != nil:
+		return a.Model.To
+	case a.Telemetry != nil:
+		return a.Telemetry.To
+	default:
+		return authority.Authority{}
+	}
+}
+
+// host returns the canonical host the action names, "" if none.
+func (a *Action) host() string {
+	if a.DNS != nil {
+		return a.DNS.Name
+	}
+	return a.To().Host()
+}
+
+// complete reports whether exactly the body of Kind is set.
+func (a *Action) complete() bool {
+	known := false
+	for _, body := range [...]struct {
+		kind Kind
+		set  bool
+	}{
+		{NetConnect, a.Connect != nil}, {HTTPRequest, a.HTTP != nil}, {DNSQuery, a.DNS != nil},
+		{GitFetch, a.Fetch != nil}, {GitPush, a.Push != nil}, {ModelCall, a.Model != nil},
+		{OperationCall, a.Operation != nil}, {TelemetryEmit, a.Telemetry != nil}, {SessionSpawn, a.Spawn != nil},
+	} {
+		if body.set != (body.kind == a.Kind) {
+			return false
+		}
+		known = known || body.kind == a.Kind
+	}
+	return known
+}

@@ -36,6 +36,12 @@ type Enforcer interface {
 	Decide(ctx context.Context, action []byte) (Verdict, error)
 }
 
+// Fault codes: reference list in docs/enforcer-abi.md.
+const (
+	FaultBadOutput = "bad_output"
+	FaultHost      = "host_error"
+)
+
 // Fault is an enforcer failure with a code of reference/wasm.md section 3.1.
 type Fault struct {
 	Code string // trap, fuel_exhausted, wall_exceeded, mem_exceeded, bad_output, guest_error, host_error ...
@@ -67,6 +73,7 @@ type Decision struct {
 	Micros  uint64        // time spent judging
 	Receipt receipts.Hash // leaf hash of the decision receipt
 	Trace   []Step        // every enforcer's answer, in order
+	Dev     bool          // dev.upstreams in force
 }
 
 // Step is one enforcer's part in a Decision.

@@ -1,0 +1,59 @@
+package enforcers
+
+// Reason codes that the gate, the door and upstream write into decisions,
+// outcomes and refusals. Enforcers have codes of their own; these are the ones
+// no policy can produce.
+const (
+	// The gate.
+	CodeNotListed          = "not_listed"                  // every enforcer abstained
+	CodeNeedsAuthority     = "would_block_needs_authority" // denied in shadow, and it would use authority
+	CodeReceiptUnavailable = "receipt_unavailable"         // the decision receipt could not be written
+	CodeNameBudget         = "name_budget"                 // too many distinct names under one wildcard
+	CodeSessionMismatch    = "session_mismatch"            // the action names another session
+	CodeMalformedAction    = "malformed_action"            // a mediator built an action without its body
+	CodeRevoked            = "session_revoked"
+	CodeGeneration         = "generation_changed"
+	CodeIPLiteral          = "ip_literal"      // hard set unless listed
+	CodePort               = "port_not_listed" // hard set unless listed: neither 80 nor 443
+	CodeRelay              = "relay_host"      // hard set unless listed: paste, tunnel, OAST
+
+	// The door.
+	CodeMalformed        = "malformed_request" // refused before net/http saw it
+	CodeBadAuthority     = "bad_authority"     // host grammar
+	CodeBadPath          = "bad_path"          // path grammar
+	CodeMisdirected      = "misdirected"       // SNI, Host or :authority differ from the Authority
+	CodeMethodRefused    = "method_refused"    // TRACE and its kin
+	CodeUpgradeRefused   = "upgrade_refused"   // a protocol switch nothing allows
+	CodeNotHTTP          = "not_http"          // a tunnel that speaks neither TLS nor HTTP
+	CodeBodyNotInspected = "body_not_inspectable"
+	CodeForgedLine       = "forged_line" // a CONNECT line that init never writes
+
+	// Upstream, and the hard set.
+	CodeAddressNotPublic = "address_not_public"
+	CodeMetadata         = "metadata_name"
+	CodeSpecialName      = "special_name"
+	CodeLoop             = "loop"
+	CodeDNS              = "dns"
+	CodeDNSName          = "dns_no_such_name"
+	CodeDNSAnswers       = "dns_too_many_answers"
+	CodeConnect          = "connect"
+	CodePeer             = "peer_address"
+	CodeTLS              = "tls_unverified"
+	CodeTimeout          = "timeout"
+	CodeProtocol         = "protocol"
+	CodeUpCap            = "upload_cap"
+	CodeDownCap          = "download_cap"
+	CodeClientGone       = "client_gone"
+	CodePermit           = "permit_invalid"
+	CodeCredential       = "credential_unavailable"
+	CodeNotUsed          = "not_used"         // the Permit was dropped unused
+	CodeTerminated       = "terminated"       // a tunnel opened at the door: its requests have their own receipts
+	CodeAnswered         = "answered_by_door" // the door answered itself: DNS, reserved host
+)
+
+// Rule ids for decisions that no enforcer's rule made.
+const (
+	RuleDefault = "gate.default_deny"
+	RuleHardSet = "gate.hard_set"
+	RuleGate    = "gate"
+)
