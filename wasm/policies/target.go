@@ -1,0 +1,66 @@
+package policies
+
+// target is a decoded authority: {"host":..,"ip":..,"port":..,"scheme":..}.
+type target struct {
+	host, scheme []byte
+	port         int64
+	ip           bool // the host is an IP literal
+}
+
+func (t *target) decode(c *cursor) {
+	o := object{c: c}
+	for o.next() {
+		switch string(o.key) {
+		case "host":
+			t.host = c.plain()
+		case "ip":
+			t.ip = c.boolean()
+		case "port":
+			t.port = c.integer()
+		case "scheme":
+			t.scheme = c.plain()
+		default:
+			c.skip()
+		}
+	}
+}
+
+// schemeBit returns the bit of a scheme in a rule's set, 0 for an unknown one.
+func schemeBit(s []byte) uint8 {
+	switch string(s) {
+	case "http":
+		return schemeHTTP
+	case "https":
+		return schemeHTTPS
+	case "tcp":
+		return schemeTCP
+	}
+	return 0
+}
+
+const (
+	schemeHTTP uint8 = 1 << iota
+	schemeHTTPS
+	schemeTCP
+)
+
+// actionPrefix begins every decide message.
+const actionPrefix = `{"abi":1,"action":`
+
+// envelope opens a decide message and leaves the cursor at the action. It
+// reports false when the message is not one of ABI v1.
+func envelope(message []byte) (cursor, bool) {
+	c := cursor{b: message}
+	ok := c.word(actionPrefix)
+	return c, ok
+}
+
+// closeEnvelope consumes what follows the action and reports whether the whole
+// message was well formed.
+func (c *cursor) closeEnvelope() bool {
+	if c.word(`,"state":`) {
+		c.skip()
+	}
+	c.eat('}')
+	return c.done()
+}
