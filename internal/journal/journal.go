@@ -1,0 +1,339 @@
+package journal
+
+import (
+	"context"
+	"crypto/cipher"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+
+	"gatehouse/internal/problem"
+)
+
+// Kind says what a record is.
+type Kind uint8
+
+// The kinds. The journal itself treats only KindSnapshot (it remembers the
+// newest of each subject) and KindPrivate (it is encrypted on disk) apart.
+const (
+	KindEvent      Kind = iota + 1 // a verified event, CloudEvents JSON; a leaf of the node log
+	KindReceipt                    // a receipt payload; a leaf of the node log
+	KindSeal                       // the signed seal of its group; last in the group
+	KindSnapshot                   // a fold's state; Subject names the fold
+	KindPrivate                    // encrypted with the node key; never published, never exported
+	KindCheckpoint                 // a signed tree head of the node log
+	kindLast       = KindCheckpoint
+)
+
+// Record is one entry. Data must not be modified once it was appended.
+type Record struct {
+	Pos     uint64 // 1, 2, 3 ... set by the journal
+	Kind    Kind
+	Subject string // at most 1 KiB
+	Data    []byte // at most 16 MiB
+}
+
+// Options configures a journal. The zero value is usable.
+type Options struct {
+	// Seal is called on the writer goroutine with each group before it is
+	// written. It returns the group and, after it, the records it adds. It must
+	// not change the group, append to the journal, or keep the slice. An error
+	// is a failed write. Positions of the group are set.
+	Seal func(group []Record) ([]Record, error)
+	// PrivateKey is the 32-byte node key for KindPrivate. Without one, private
+	// records cannot be appended and come back with nil Data.
+	PrivateKey []byte
+	// SegmentBytes is the size at which a new segment file starts; 64 MiB by default.
+	SegmentBytes int64
+	// MaxGroup is the largest number of appended records in a group; 256 by
+	// default, at most 4,096.
+	MaxGroup int
+	// QueueBytes bounds what waits for the writer: Append blocks when it is
+	// reached; 64 MiB by default.
+	QueueBytes int
+	// ReserveBytes is the size of the reserve for AppendReserved; 16 MiB by
+	// default, none if negative.
+	ReserveBytes int64
+	// FS is the file layer, OS() by default.
+	FS FS
+}
+
+func (o *Options) defaults() error {
+	if o.SegmentBytes <= 0 {
+		o.SegmentBytes = 64 << 20
+	}
+	if o.MaxGroup <= 0 {
+		o.MaxGroup = 256
+	}
+	if o.MaxGroup > maxGroupLimit {
+		return problem.New(problem.JournalLimit, fmt.Sprintf("a group holds at most %d records", maxGroupLimit), "")
+	}
+	if o.QueueBytes <= 0 {
+		o.QueueBytes = 64 << 20
+	}
+	if o.ReserveBytes == 0 {
+		o.ReserveBytes = 16 << 20
+	}
+	if o.FS == nil {
+		o.FS = OS()
+	}
+	return nil
+}
+
+// Journal is an open journal. Its methods are safe for concurrent use.
+type Journal struct {
+	o    Options
+	dir  string
+	id   id
+	aead cipher.AEAD // nil without a private key
+	lock io.Closer
+	w    writer
+
+	mu        sync.Mutex
+	work      sync.Cond // something for the writer: a batch, a probe, the end
+	room      sync.Cond // the queue shrank, or the journal failed or closed
+	queue     []*batch  // what waits to be written, oldest first
+	queued    int       // bytes in queue
+	err       error     // why nothing is written any more; sticky
+	full      bool      // no space: only reserved appends
+	probe     bool      // the writer should look for space
+	closing   bool
+	segments  []*segment        // durable, oldest first; the last is written to
+	next      uint64            // position after the last durable record
+	snapshots map[string]uint64 // newest durable snapshot of each subject
+	committed chan struct{}     // closed and replaced when any of the above changes
+	done      chan struct{}     // closed when the writer has ended
+}
+
+// batch is a group in the making. All of its tickets share done.
+type batch struct {
+	recs  []Record
+	bytes int
+	done  chan struct{}
+	first uint64 // position of recs[0]; valid after done
+	err   error  // valid after done
+}
+
+// Ticket stands for the records of one Append.
+type Ticket struct {
+	b   *batch
+	at  int   // index of the first record in the batch
+	err error // refused: never queued
+}
+
+// Refused returns why the records were never queued, or nil. Nothing of a
+// refused Append will ever be written; its place in the order is not taken.
+func (t Ticket) Refused() error { return t.err }
+
+// Wait returns the position of the first record once it is durable. It returns
+// ctx.Err() when ctx ends first; the records may then still become durable. Any
+// other error means that they will never be acknowledged.
+func (t Ticket) Wait(ctx context.Context) (pos uint64, err error) {
+	if t.err != nil {
+		return 0, t.err
+	}
+	select {
+	case <-t.b.done:
+	default:
+		select {
+		case <-t.b.done:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	if t.b.err != nil {
+		return 0, t.b.err
+	}
+	return t.b.first + uint64(t.at), nil //nolint:gosec // G115: an index
+}
+
+var (
+	errClosed = problem.New(problem.JournalClosed, "the journal is closed", "")
+	errFull   = problem.New(problem.JournalFull, "the disk of the journal is full",
+		"Free disk space; the node goes on by itself.")
+	errEmpty = problem.New(problem.JournalLimit, "an append needs at least one record", "")
+	errNoKey = problem.New(problem.JournalKey, "private records need the node key", "Open the journal with the node key.")
+)
+
+// Append queues records for one group, all or none of them, in this order after
+// everything appended before. The order is fixed when Append returns. While
+// QueueBytes wait already it blocks until the disk has caught up, so load slows
+// callers down instead of growing memory. It takes ownership of the records.
+func (j *Journal) Append(recs ...Record) Ticket { return j.append(false, recs) }
+
+// AppendReserved is Append for records that end things already begun: outcomes,
+// closes, losses. They may use the reserve when the disk is full.
+func (j *Journal) AppendReserved(recs ...Record) Ticket { return j.append(true, recs) }
+
+func (j *Journal) append(reserved bool, recs []Record) Ticket {
+	size, err := j.check(recs)
+	if err != nil {
+		return Ticket{err: err}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for {
+		switch {
+		case j.err != nil:
+			return Ticket{err: j.err}
+		case j.closing:
+			return Ticket{err: errClosed}
+		case j.full && !reserved:
+			j.probe = true
+			j.work.Signal()
+			return Ticket{err: errFull}
+		}
+		if j.queued == 0 || j.queued+size <= j.o.QueueBytes {
+			break
+		}
+		j.room.Wait()
+	}
+	var b *batch
+	if n := len(j.queue); n > 0 {
+		b = j.queue[n-1]
+	}
+	if b == nil || len(b.recs)+len(recs) > j.o.MaxGroup || b.bytes+size > maxBatch {
+		b = &batch{done: make(chan struct{})}
+		j.queue = append(j.queue, b)
+		j.work.Signal()
+	}
+	t := Ticket{b: b, at: len(b.recs)}
+	b.recs = append(b.recs, recs...)
+	b.bytes += size
+	j.queued += size
+	return t
+}
+
+// check bounds one call and returns its size in bytes.
+func (j *Journal) check(recs []Record) (int, error) {
+	if len(recs) == 0 {
+		return 0, errEmpty
+	}
+	if len(recs) > j.o.MaxGroup {
+		return 0, problem.New(problem.JournalLimit, fmt.Sprintf("one append holds at most %d records", j.o.MaxGroup), "")
+	}
+	size := 0
+	for i := range recs {
+		r := &recs[i]
+		if r.Kind == 0 || r.Kind > kindLast {
+			return 0, problem.New(problem.JournalLimit, fmt.Sprintf("unknown record kind %d", r.Kind), "")
+		}
+		if len(r.Subject) > maxSubject || len(r.Data) > maxData {
+			return 0, problem.New(problem.JournalLimit, "a record has at most 1 KiB of subject and 16 MiB of data", "")
+		}
+		if r.Kind == KindPrivate && j.aead == nil {
+			return 0, errNoKey
+		}
+		size += recordHeaderSize + len(r.Subject) + len(r.Data)
+	}
+	if size > maxBatch {
+		return 0, problem.New(problem.JournalLimit, "one append holds at most 24 MiB", "")
+	}
+	return size, nil
+}
+
+// bodySize is the size of a group's body on disk.
+func (j *Journal) bodySize(group []Record) int64 {
+	var n int64
+	for i := range group {
+		r := &group[i]
+		n += recordHeaderSize + int64(len(r.Subject)) + int64(len(r.Data))
+		if r.Kind == KindPrivate {
+			n += nonceSize + int64(j.aead.Overhead())
+		}
+	}
+	return n
+}
+
+// Next returns the position after the last durable record.
+func (j *Journal) Next() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.next
+}
+
+// Snapshot returns the position of the newest durable snapshot of a subject,
+// and false if there is none.
+func (j *Journal) Snapshot(subject string) (uint64, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	pos, ok := j.snapshots[subject]
+	return pos, ok
+}
+
+// Err returns why Append would be refused now, or nil: problem.JournalFailed,
+// problem.JournalFull or problem.JournalClosed.
+func (j *Journal) Err() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.err != nil:
+		return j.err
+	case j.closing:
+		return errClosed
+	case j.full:
+		return errFull
+	}
+	return nil
+}
+
+// Trim removes the segments all of whose records lie before the position. The
+// segment that is being written stays. The caller decides that the records are
+// acknowledged elsewhere, checkpointed and older than the newest snapshot.
+func (j *Journal) Trim(before uint64) error {
+	j.mu.Lock()
+	n := 0
+	for n < len(j.segments)-1 && j.segments[n+1].first <= before {
+		n++
+	}
+	gone := j.segments[:n:n]
+	j.segments = j.segments[n:]
+	for s, pos := range j.snapshots {
+		if pos < j.segments[0].first {
+			delete(j.snapshots, s)
+		}
+	}
+	j.mu.Unlock()
+	// Oldest first: a crash half-way leaves a journal without a gap.
+	for _, s := range gone {
+		if err := j.o.FS.Remove(s.path); err != nil {
+			return fmt.Errorf("trim journal: %w", err)
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	if err := j.o.FS.SyncDir(j.dir); err != nil {
+		return fmt.Errorf("trim journal: %w", err)
+	}
+	return nil
+}
+
+// Close writes what is queued, ends all Follow loops and releases the lock.
+func (j *Journal) Close() error {
+	j.mu.Lock()
+	already := j.closing
+	j.closing = true
+	j.work.Signal()
+	j.room.Broadcast()
+	j.mu.Unlock()
+	<-j.done
+	if already {
+		return nil
+	}
+	j.mu.Lock()
+	err := j.err
+	j.wakeReaders()
+	j.mu.Unlock()
+	return errors.Join(err, j.w.close(), j.lock.Close())
+}
+
+// wakeReaders tells Follow loops to look again. j.mu is held.
+func (j *Journal) wakeReaders() {
+	close(j.committed)
+	j.committed = make(chan struct{})
+}
+
+func (j *Journal) path(name string) string { return filepath.Join(j.dir, name) }

@@ -1,0 +1,100 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// ErrLocked is returned by FS.Lock when the lock is held elsewhere.
+var ErrLocked = errors.New("lock is held elsewhere")
+
+// OS returns the real file layer.
+func OS() FS { return osFS{} }
+
+type osFS struct{}
+
+type osFile struct{ f *os.File }
+
+func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
+	f, err := os.OpenFile(name, flag|syscall.O_NOFOLLOW, perm)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+func (osFS) ReadDir(name string) ([]string, error) {
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, nil
+}
+
+func (osFS) MkdirAll(name string, perm fs.FileMode) error { return os.MkdirAll(name, perm) }
+func (osFS) Remove(name string) error                     { return os.Remove(name) }
+func (osFS) Rename(from, to string) error                 { return os.Rename(from, to) }
+
+func (osFS) SyncDir(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func (osFS) Lock(name string) (io.Closer, error) {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, ErrLocked
+		}
+		return nil, fmt.Errorf("flock %s: %w", name, err)
+	}
+	return f, nil
+}
+
+func (f osFile) ReadAt(p []byte, off int64) (int, error)  { return f.f.ReadAt(p, off) }
+func (f osFile) WriteAt(p []byte, off int64) (int, error) { return f.f.WriteAt(p, off) }
+func (f osFile) Close() error                             { return f.f.Close() }
+func (f osFile) Truncate(size int64) error                { return f.f.Truncate(size) }
+
+func (f osFile) Sync() error {
+	for {
+		// fdatasync writes the size too when it changed, which is all that a
+		// reader of the file needs.
+		err := syscall.Fdatasync(int(f.f.Fd()))
+		if !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}
+
+func (f osFile) Size() (int64, error) {
+	st, err := f.f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return st.Size(), nil
+}
+
+func (f osFile) Allocate(off, n int64) error {
+	for {
+		err := syscall.Fallocate(int(f.f.Fd()), 0, off, n)
+		if !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}
