@@ -1,0 +1,247 @@
+package canon
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// MaxInt is the largest integer of the profile, the largest that every JSON
+// reader holds exactly (RFC 7493).
+const MaxInt = 1<<53 - 1
+
+// MaxDepth is the deepest nesting of objects and arrays.
+const MaxDepth = 16
+
+// Errors of Writer and Scanner, for errors.Is.
+var (
+	ErrText   = errors.New("canon: string outside the profile")
+	ErrKey    = errors.New("canon: key outside the profile")
+	ErrOrder  = errors.New("canon: keys not in rising order")
+	ErrNumber = errors.New("canon: number outside the profile")
+	ErrTime   = errors.New("canon: malformed time")
+	ErrDigest = errors.New("canon: malformed digest")
+	ErrDepth  = errors.New("canon: nested too deep")
+	ErrSyntax = errors.New("canon: not canonical JSON")
+)
+
+// Writer appends one canonical JSON value to a buffer. The caller walks its
+// schema in key order; a wrong order, a repeated key or a value outside the
+// profile is remembered and returned by Bytes, so that calls need no checks in
+// between. The zero Writer is ready for use. A Writer is not for concurrent use.
+type Writer struct {
+	buf   []byte
+	err   error
+	depth int
+	level [MaxDepth + 1]level // level[0] is the document itself
+}
+
+// level is one open object or array.
+type level struct {
+	key    string // last key written
+	object bool
+	keyed  bool // a key waits for its value
+	count  int
+}
+
+// Reset makes w write behind buf, whose capacity it uses.
+func (w *Writer) Reset(buf []byte) { *w = Writer{buf: buf} }
+
+// Bytes returns the buffer, or the first error. The document must be complete.
+func (w *Writer) Bytes() ([]byte, error) {
+	if w.err == nil && (w.depth != 0 || w.level[0].count != 1) {
+		w.err = fmt.Errorf("%w: incomplete document", ErrSyntax)
+	}
+	if w.err != nil {
+		return nil, w.err
+	}
+	return w.buf, nil
+}
+
+// Err returns the first error so far.
+func (w *Writer) Err() error { return w.err }
+
+// Fail makes err, unless nil, the result if there is no earlier one.
+func (w *Writer) Fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+// value prepares for one value: the comma in an array, the check that an
+// object member has its key, and that a document is one value.
+func (w *Writer) value() bool {
+	if w.err != nil {
+		return false
+	}
+	l := &w.level[w.depth]
+	switch {
+	case l.object:
+		if !l.keyed {
+			w.err = fmt.Errorf("%w: value without key", ErrSyntax)
+			return false
+		}
+		l.keyed = false
+	case w.depth == 0:
+		if l.count > 0 {
+			w.err = fmt.Errorf("%w: second document", ErrSyntax)
+			return false
+		}
+	case l.count > 0:
+		w.buf = append(w.buf, ',')
+	}
+	l.count++
+	return true
+}
+
+func (w *Writer) begin(c byte, object bool) {
+	if !w.value() {
+		return
+	}
+	if w.depth == MaxDepth {
+		w.err = ErrDepth
+		return
+	}
+	w.buf = append(w.buf, c)
+	w.depth++
+	w.level[w.depth] = level{object: object}
+}
+
+func (w *Writer) end(c byte, object bool) {
+	if w.err != nil {
+		return
+	}
+	if w.depth == 0 || w.level[w.depth].object != object || w.level[w.depth].keyed {
+		w.err = fmt.Errorf("%w: unexpected end", ErrSyntax)
+		return
+	}
+	w.buf = append(w.buf, c)
+	w.depth--
+}
+
+// Object opens an object.
+func (w *Writer) Object() { w.begin('{', true) }
+
+// EndObject closes the innermost object.
+func (w *Writer) EndObject() { w.end('}', true) }
+
+// Array opens an array.
+func (w *Writer) Array() { w.begin('[', false) }
+
+// EndArray closes the innermost array.
+func (w *Writer) EndArray() { w.end(']', false) }
+
+// Key writes the key of the next member. Keys must rise.
+func (w *Writer) Key(key string) {
+	if w.err != nil {
+		return
+	}
+	l := &w.level[w.depth]
+	if !l.object || l.keyed {
+		w.err = fmt.Errorf("%w: key %q not expected", ErrSyntax, key)
+		return
+	}
+	if err := checkKey(key); err != nil {
+		w.err = err
+		return
+	}
+	if l.count > 0 {
+		if key <= l.key {
+			w.err = fmt.Errorf("%w: %q after %q", ErrOrder, key, l.key)
+			return
+		}
+		w.buf = append(w.buf, ',')
+	}
+	l.key, l.keyed = key, true
+	w.buf = append(w.buf, '"')
+	w.buf = append(w.buf, key...)
+	w.buf = append(w.buf, '"', ':')
+}
+
+// String writes s.
+func (w *Writer) String(s string) {
+	if !w.value() {
+		return
+	}
+	if err := CheckText(s); err != nil {
+		w.err = err
+		return
+	}
+	w.buf = append(w.buf, '"')
+	start := 0
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c == '"' || c == '\\' {
+			w.buf = append(w.buf, s[start:i]...)
+			w.buf = append(w.buf, '\\', c)
+			start = i + 1
+		}
+	}
+	w.buf = append(w.buf, s[start:]...)
+	w.buf = append(w.buf, '"')
+}
+
+// Uint writes n, at most MaxInt.
+func (w *Writer) Uint(n uint64) {
+	if !w.value() {
+		return
+	}
+	if n > MaxInt {
+		w.err = fmt.Errorf("%w: %d", ErrNumber, n)
+		return
+	}
+	w.buf = strconv.AppendUint(w.buf, n, 10)
+}
+
+// Int writes n, -MaxInt to MaxInt, where the schema allows negative numbers.
+func (w *Writer) Int(n int64) {
+	if !w.value() {
+		return
+	}
+	if n > MaxInt || n < -MaxInt {
+		w.err = fmt.Errorf("%w: %d", ErrNumber, n)
+		return
+	}
+	w.buf = strconv.AppendInt(w.buf, n, 10)
+}
+
+// Bool writes b.
+func (w *Writer) Bool(b bool) {
+	if w.value() {
+		w.buf = strconv.AppendBool(w.buf, b)
+	}
+}
+
+// Digest writes d as base64url without padding.
+func (w *Writer) Digest(d [32]byte) {
+	if w.value() {
+		w.buf = append(w.buf, '"')
+		w.buf = AppendDigest(w.buf, d)
+		w.buf = append(w.buf, '"')
+	}
+}
+
+// Time writes t in TimeLayout.
+func (w *Writer) Time(t time.Time) {
+	if !w.value() {
+		return
+	}
+	w.buf = append(w.buf, '"')
+	b, err := AppendTime(w.buf, t)
+	if err != nil {
+		w.err = err
+		return
+	}
+	w.buf = append(b, '"')
+}
+
+// Keys returns the keys of m in the order the profile wants.
+func Keys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
