@@ -235,20 +235,27 @@ type Loss struct {
 	Head  Hash // last head seen
 }
 
-// ManifestDoc is the body of manifest: the heads of the sessions that changed.
+// ManifestDoc is the body of manifest. It fixes the head of every session as of
+// log index Size, so that one session's end can be proven without the others'
+// data: Heads is the RFC 6962 root over one line for each session that is open
+// at Size or was closed since the previous manifest (HeadsRoot, HeadProof). The
+// manifest is the last leaf of the checkpoint that covers it: a checkpoint of
+// size n ends in the manifest leaf with index n-1.
 type ManifestDoc struct {
-	Heads    []Head
-	Sessions uint64 // opened so far
-	Closed   uint64
-	Receipts uint64
-	Losses   uint64
+	Size     uint64 // leaves with index < Size are accounted for in Heads and in the totals
+	Heads    Hash   // HeadsRoot of the heads, sorted by session
+	Tree     uint64 // number of heads under Heads
+	Sessions uint64 // sessions opened so far, refused ones included, the control chain not
+	Closed   uint64 // sessions closed so far
+	Receipts uint64 // receipt leaves so far
+	Losses   uint64 // loss receipts so far
 }
 
-// Head is one session's head in a manifest.
+// Head is one session's head: a line of the tree under ManifestDoc.Heads.
 type Head struct {
 	Session string
-	Seq     uint64
-	Leaf    Hash
+	Seq     uint64 // of the last receipt
+	Leaf    Hash   // of the last receipt
 	Closed  bool
 }
 

@@ -1,0 +1,346 @@
+package receipts
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"gatehouse/internal/canon"
+)
+
+// codec walks a receipt's schema once for both directions: schema.go names each
+// field exactly once, in key order, and codec either writes it or reads it. An
+// encoder and a decoder can therefore not drift apart.
+//
+// A required field always stands in the bytes. An optional one is left out when
+// it is zero, and a zero that is written out is refused, so that a receipt has
+// exactly one form.
+type codec struct {
+	w       canon.Writer
+	s       canon.Scanner
+	reading bool
+}
+
+// Field rules.
+const (
+	optional = false
+	required = true
+)
+
+const (
+	maxText    = 1024 // bytes of a text field
+	maxToken   = 256  // bytes of a token field
+	maxEntries = 256  // entries of a map or list
+)
+
+func (c *codec) err() error {
+	if c.reading {
+		return c.s.Err()
+	}
+	return c.w.Err()
+}
+
+// fail records that field key breaks the schema.
+func (c *codec) fail(key, format string, a ...any) {
+	err := fmt.Errorf("%w: %s: %s", ErrSchema, key, fmt.Sprintf(format, a...))
+	c.s.Fail(err)
+	c.w.Fail(err)
+}
+
+// has starts field key and reports whether its value is to be written or read
+// now. zero says that the value to be written is zero.
+func (c *codec) has(key string, need, zero bool) bool {
+	if c.err() != nil {
+		return false
+	}
+	if !c.reading {
+		if zero && !need {
+			return false
+		}
+		c.w.Key(key)
+		return true
+	}
+	if c.s.TryKey(key) {
+		return true
+	}
+	if need && c.s.Err() == nil {
+		c.fail(key, "missing")
+	}
+	return false
+}
+
+// wrote refuses an optional zero that stands in the bytes.
+func (c *codec) wrote(key string, need, zero bool) {
+	if c.reading && zero && !need {
+		c.fail(key, "zero is written by leaving it out")
+	}
+}
+
+// begin enters the object of field key; present says whether there is one to
+// write. end leaves it.
+func (c *codec) begin(key string, present bool) bool {
+	if !c.has(key, optional, !present) {
+		return false
+	}
+	if c.reading {
+		c.s.Object()
+	} else {
+		c.w.Object()
+	}
+	return true
+}
+
+func (c *codec) end() {
+	if c.reading {
+		c.s.EndObject()
+	} else {
+		c.w.EndObject()
+	}
+}
+
+// text is a string in normalization form C without control characters.
+func (c *codec) text(key string, p *string, need bool) {
+	if !c.has(key, need, *p == "") {
+		return
+	}
+	if c.reading {
+		*p = c.s.String()
+	} else {
+		c.w.String(*p)
+	}
+	if len(*p) > maxText {
+		c.fail(key, "%d bytes", len(*p))
+	}
+	if c.err() == nil && *p == "" {
+		c.fail(key, "empty")
+	}
+}
+
+// token is 1 to maxToken printable ASCII characters without space: ids, codes,
+// rule ids, names of configured things.
+func (c *codec) token(key string, p *string, need bool) {
+	if !c.has(key, need, *p == "") {
+		return
+	}
+	if c.reading {
+		*p = c.s.String()
+	} else {
+		c.w.String(*p)
+	}
+	if c.err() == nil && !isToken(*p) {
+		c.fail(key, "not a token: %.40q", *p)
+	}
+}
+
+func isToken(s string) bool {
+	if s == "" || len(s) > maxToken {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// enum is one of a closed list.
+func enum[T ~string](c *codec, key string, p *T, need bool, list []T) {
+	if !c.has(key, need, *p == "") {
+		return
+	}
+	if !c.reading {
+		c.w.String(string(*p))
+		if !slices.Contains(list, *p) {
+			c.fail(key, "%.40q is not in the closed list", string(*p))
+		}
+		return
+	}
+	b := c.s.Text()
+	for _, v := range list {
+		if string(b) == string(v) {
+			*p = v
+			return
+		}
+	}
+	if c.err() == nil {
+		c.fail(key, "%.40q is not in the closed list", b)
+	}
+}
+
+// number is 0..limit.
+func number[T ~int | ~int64 | ~uint16 | ~uint64](c *codec, key string, p *T, need bool, limit uint64) {
+	if !c.has(key, need, *p == 0) {
+		return
+	}
+	if !c.reading {
+		if *p < 0 || uint64(*p) > limit {
+			c.fail(key, "%d is outside 0..%d", *p, limit)
+			return
+		}
+		c.w.Uint(uint64(*p))
+		return
+	}
+	n := c.s.Uint()
+	if n > limit {
+		c.fail(key, "%d is outside 0..%d", n, limit)
+		return
+	}
+	*p = T(n)
+	c.wrote(key, need, n == 0)
+}
+
+// count is 0..2^53-1.
+func (c *codec) count(key string, p *uint64, need bool) { number(c, key, p, need, canon.MaxInt) }
+
+// flag is a boolean.
+func (c *codec) flag(key string, p *bool, need bool) {
+	if !c.has(key, need, !*p) {
+		return
+	}
+	if !c.reading {
+		c.w.Bool(*p)
+		return
+	}
+	*p = c.s.Bool()
+	c.wrote(key, need, !*p)
+}
+
+// hash is a digest; a required one is never zero.
+func (c *codec) hash(key string, p *Hash, need bool) {
+	if !c.has(key, need, p.IsZero()) {
+		return
+	}
+	if c.reading {
+		*p = c.s.Digest()
+	} else {
+		c.w.Digest(*p)
+	}
+	if c.err() == nil && p.IsZero() {
+		c.fail(key, "zero digest")
+	}
+}
+
+// time is a moment after 1970.
+func (c *codec) time(key string, p *time.Time, need bool) {
+	if !c.has(key, need, p.IsZero()) {
+		return
+	}
+	if c.reading {
+		*p = c.s.Time()
+	} else {
+		c.w.Time(*p)
+	}
+	if c.err() == nil && p.Unix() <= 0 {
+		c.fail(key, "time before 1970")
+	}
+}
+
+// list is a list of texts in the order given.
+func (c *codec) list(key string, p *[]string) {
+	if !c.has(key, optional, len(*p) == 0) {
+		return
+	}
+	if !c.reading {
+		c.w.Array()
+		for _, v := range *p {
+			c.w.String(v)
+		}
+		c.w.EndArray()
+	} else {
+		c.s.Array()
+		for c.s.More() && len(*p) <= maxEntries {
+			*p = append(*p, c.s.String())
+		}
+		c.s.EndArray()
+	}
+	if len(*p) > maxEntries {
+		c.fail(key, "%d entries", len(*p))
+	}
+	for _, v := range *p {
+		if v == "" || len(v) > maxText {
+			c.fail(key, "entry of %d bytes", len(v))
+		}
+	}
+	c.wrote(key, optional, len(*p) == 0)
+}
+
+// mapping is a map with printable ASCII keys.
+func mapping[V any](c *codec, key string, p *map[string]V, value func(c *codec, key string, v *V)) {
+	if !c.has(key, optional, len(*p) == 0) {
+		return
+	}
+	if len(*p) > maxEntries {
+		c.fail(key, "%d entries", len(*p))
+		return
+	}
+	if !c.reading {
+		c.w.Object()
+		for _, k := range canon.Keys(*p) {
+			v := (*p)[k]
+			c.w.Key(k)
+			value(c, key, &v)
+		}
+		c.w.EndObject()
+		return
+	}
+	c.s.Object()
+	m := make(map[string]V)
+	for k, ok := c.s.Key(); ok; k, ok = c.s.Key() {
+		if len(m) == maxEntries {
+			c.fail(key, "more than %d entries", maxEntries)
+			return
+		}
+		var v V
+		value(c, key, &v)
+		m[k] = v
+	}
+	c.s.EndObject()
+	*p = m
+	c.wrote(key, optional, len(m) == 0)
+}
+
+// Map values.
+func hashValue(c *codec, key string, v *Hash) {
+	if c.reading {
+		*v = c.s.Digest()
+	} else {
+		c.w.Digest(*v)
+	}
+	if c.err() == nil && v.IsZero() {
+		c.fail(key, "zero digest")
+	}
+}
+
+func countValue(c *codec, _ string, v *uint64) {
+	if c.reading {
+		*v = c.s.Uint()
+	} else {
+		c.w.Uint(*v)
+	}
+}
+
+func textValue(c *codec, key string, v *string) {
+	if c.reading {
+		*v = c.s.String()
+	} else {
+		c.w.String(*v)
+	}
+	if len(*v) > maxText {
+		c.fail(key, "value of %d bytes", len(*v))
+	}
+}
+
+// wrapCanon gives an error of canon the class it has in this package.
+func wrapCanon(err error) error {
+	var unknown *canon.UnknownKeyError
+	switch {
+	case err == nil, errors.Is(err, ErrSchema), errors.Is(err, ErrUnsupported):
+		return err
+	case errors.As(err, &unknown):
+		return fmt.Errorf("%w: %w", ErrSchema, err)
+	default:
+		return fmt.Errorf("%w: %w", ErrCanonical, err)
+	}
+}

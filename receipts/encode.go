@@ -1,0 +1,91 @@
+package receipts
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// MaxReceipt is the largest encoded receipt in bytes.
+const MaxReceipt = 64 << 10
+
+// Encode returns the canonical bytes of r: the bytes that are hashed, sealed and
+// stored for ever. A receipt outside the schema, a string outside the profile
+// (package canon) or a number above 2^53-1 is an error, never changed in silence.
+func (r *Receipt) Encode() ([]byte, error) { return r.Append(make([]byte, 0, 1024)) }
+
+// Append is Encode behind b, whose capacity it uses.
+func (r *Receipt) Append(b []byte) ([]byte, error) {
+	if err := r.check(); err != nil {
+		return nil, fmt.Errorf("receipt: %w", err)
+	}
+	var c codec
+	start := len(b)
+	c.w.Reset(b)
+	c.w.Object()
+	r.fields(&c)
+	c.w.EndObject()
+	out, err := c.w.Bytes()
+	if err != nil {
+		return nil, fmt.Errorf("receipt %s: %w", r.Type, wrapCanon(err))
+	}
+	if len(out)-start > MaxReceipt {
+		return nil, fmt.Errorf("receipt %s: %w: %d bytes", r.Type, ErrSchema, len(out)-start)
+	}
+	return out, nil
+}
+
+// Decode reads exactly what Encode writes: encoding the result again gives b.
+// The error says what is wrong by ErrUnsupported (newer than this package),
+// ErrSchema (canonical, but not a receipt of format v1) or ErrCanonical.
+func Decode(b []byte) (*Receipt, error) {
+	if len(b) > MaxReceipt { // RC-45
+		return nil, fmt.Errorf("receipt: %w: %d bytes", ErrSchema, len(b))
+	}
+	r := new(Receipt)
+	c := codec{reading: true}
+	c.s.Reset(b)
+	c.s.Object()
+	r.fields(&c)
+	c.s.EndObject()
+	err := wrapCanon(c.s.End())
+	if err == nil {
+		err = r.check()
+	}
+	if err != nil {
+		if newer(b) {
+			return nil, fmt.Errorf("receipt: %w: %w", ErrUnsupported, err)
+		}
+		return nil, fmt.Errorf("receipt: %w", err)
+	}
+	// The walk above already admits one spelling only; encoding again makes
+	// that a checked fact and not a property of its code (RC-22).
+	again, err := r.Append(make([]byte, 0, len(b)))
+	if err != nil || !bytes.Equal(again, b) {
+		return nil, fmt.Errorf("receipt: %w", ErrCanonical)
+	}
+	return r, nil
+}
+
+// newer reports whether bytes that are no v1 receipt claim to be of another
+// version, of a type that v1 does not have, or to carry a critical extension:
+// then they are beyond this package, not wrong (RC-23, RC-24).
+func newer(b []byte) bool {
+	var probe struct {
+		V    json.Number                `json:"v"`
+		Type string                     `json:"type"`
+		X    map[string]json.RawMessage `json:"x"`
+	}
+	if err := json.Unmarshal(b, &probe); err != nil {
+		return false
+	}
+	for k := range probe.X {
+		if len(k) > 0 && k[0] == '!' {
+			return true
+		}
+	}
+	if v, err := probe.V.Int64(); err == nil && v != Version {
+		return true
+	}
+	return probe.Type != "" && bodiesOf(Type(probe.Type)) == 0
+}
