@@ -274,7 +274,11 @@ func closedUnlessListed(a *Action) string {
 // code. In a hard session a shadow enforcer is asked for the trace only.
 func (g *Gate) combine(ctx context.Context, gen *generation, a *Action) Decision {
 	d := Decision{Verdict: Verdict{Effect: Deny, Rule: RuleDefault, Reason: CodeNotListed}}
-	action := a.Canonical()
+	action, err := a.Canonical()
+	if err != nil {
+		d.Rule, d.Reason, d.Fault = RuleGate, CodeMalformedAction, FaultHost
+		return d
+	}
 	rank := 0
 	for i := range gen.policy.Enforcers {
 		b := &gen.policy.Enforcers[i]

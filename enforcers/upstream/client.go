@@ -1,0 +1,183 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"gatehouse/enforcers"
+	"gatehouse/internal/authority"
+)
+
+// Options configure a Client.
+type Options struct {
+	Resolver netip.AddrPort // the DNS server asked; required unless Dev.DNS is set
+	Roots    *x509.CertPool // nil = the system's
+	Own      []netip.Addr   // public addresses of this node that its interfaces do not show
+	Internal []netip.Prefix // internal_networks: the most a rule's addresses may open
+	Inject   Injector       // nil = no credential is ever added, and a Permit that needs one fails
+	Dev      *Dev           // nil outside dev mode
+	Timeouts Timeouts
+}
+
+// Timeouts bound one exchange. Zero fields take the defaults.
+type Timeouts struct {
+	Resolve   time.Duration // both queries, 0 = 5 s
+	Connect   time.Duration // all attempts, 0 = 10 s
+	Handshake time.Duration // TLS, 0 = 10 s
+	Header    time.Duration // from the request's last byte to the response's head, 0 = 10 min
+	Pooled    time.Duration // a connection kept without use, 0 = 90 s
+}
+
+func (t Timeouts) or() Timeouts {
+	for _, f := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{
+		{&t.Resolve, 5 * time.Second}, {&t.Connect, 10 * time.Second}, {&t.Handshake, 10 * time.Second},
+		{&t.Header, 10 * time.Minute}, {&t.Pooled, 90 * time.Second},
+	} {
+		if *f.v == 0 {
+			*f.v = f.def
+		}
+	}
+	return t
+}
+
+// Dev redirects dials for tests and the demo. A redirection is applied at the
+// dial, after every address check; its key is a public address.
+type Dev struct {
+	Upstreams map[netip.AddrPort]netip.AddrPort // judged address -> loopback address dialed
+	DNS       netip.AddrPort                    // replaces Options.Resolver
+	Roots     *x509.CertPool                    // trusted for redirected dials only
+}
+
+// Injector adds a connection's credential to a request. It is called last,
+// after the connection is up and its certificate verified, and only for a
+// Permit whose action names the connection and was allowed, never for a
+// would-block. An error stops the request before its first byte.
+type Injector interface {
+	Inject(ctx context.Context, p *enforcers.Permit, r *http.Request) error
+}
+
+// Client carries out permitted actions. It is safe for concurrent use.
+type Client struct {
+	o    Options
+	dns  resolver
+	pool pool
+}
+
+// New returns a Client. It refuses a redirection whose key is not public or
+// whose target is not loopback: dev mode must not become a way around.
+func New(o Options) (*Client, error) {
+	o.Timeouts = o.Timeouts.or()
+	if o.Dev != nil {
+		if o.Dev.DNS.IsValid() {
+			o.Resolver = o.Dev.DNS
+		}
+		for from, to := range o.Dev.Upstreams {
+			if err := checkRedirection(from, to); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if !o.Resolver.IsValid() {
+		return nil, errors.New("no resolver configured")
+	}
+	c := &Client{o: o, dns: resolver{server: o.Resolver, timeout: o.Timeouts.Resolve}}
+	c.pool.keep = o.Timeouts.Pooled
+	return c, nil
+}
+
+// Close drops every pooled connection.
+func (c *Client) Close() error {
+	c.pool.close()
+	return nil
+}
+
+// leave is the permission one connection rests on, from a Permit or from the
+// node itself. It is the only thing below this line that says where to go.
+type leave struct {
+	to     authority.Authority
+	ranges []enforcers.AddressRange
+	life   context.Context // its end closes the connection
+	key    poolKey
+}
+
+func leaveOf(p *enforcers.Permit) leave {
+	return leave{
+		to: p.To(), ranges: p.Grant().Addresses, life: p.Context(),
+		key: poolKey{session: p.Session(), to: p.To(), generation: p.Generation()},
+	}
+}
+
+// open resolves, checks and dials; for https it also verifies. Everything
+// before the first dial is done for the whole answer set.
+func (c *Client) open(ctx context.Context, l leave) (*conn, error) {
+	addrs, err := c.resolve(ctx, l.to)
+	if err != nil {
+		return nil, err
+	}
+	own, err := ownAddresses()
+	if err != nil {
+		return nil, fail(enforcers.CodeLoop, "the node's own addresses cannot be read", err)
+	}
+	for _, a := range addrs {
+		// EG-32, EG-33: one bad address refuses the set.
+		if err := c.admit(netip.AddrPortFrom(a, l.to.Port()), l.ranges, own); err != nil {
+			return nil, err
+		}
+	}
+	k, err := c.dial(ctx, l, addrs, own)
+	if err != nil {
+		return nil, err
+	}
+	if l.to.Scheme() != authority.HTTPS {
+		return k, nil
+	}
+	if err := c.verify(ctx, l.to, k); err != nil {
+		_ = k.Close()
+		return nil, err
+	}
+	return k, nil
+}
+
+// resolve returns the addresses of a name, or the literal itself.
+func (c *Client) resolve(ctx context.Context, to authority.Authority) ([]netip.Addr, error) {
+	if to.IsZero() {
+		return nil, fail(enforcers.CodePermit, "the permission leads nowhere", nil)
+	}
+	if a, ok := to.Addr(); ok {
+		return []netip.Addr{a}, nil
+	}
+	return c.dns.lookup(ctx, to.Host())
+}
+
+// verify runs the TLS handshake and checks the certificate against the
+// permitted name.
+func (c *Client) verify(ctx context.Context, to authority.Authority, k *conn) error {
+	ctx, cancel := context.WithTimeout(ctx, c.o.Timeouts.Handshake)
+	defer cancel()
+	roots := c.o.Roots
+	if k.redirected {
+		roots = c.o.Dev.Roots
+	}
+	k.tls = tls.Client(k, &tls.Config{
+		ServerName: to.Host(),
+		RootCAs:    roots,
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"http/1.1"},
+	})
+	if err := k.tls.HandshakeContext(ctx); err != nil {
+		if ctx.Err() != nil && !errors.Is(err, net.ErrClosed) {
+			return fail(enforcers.CodeTimeout, "the TLS handshake took too long", err)
+		}
+		return fail(enforcers.CodeTLS, "the upstream's certificate could not be verified", err) // EG-67
+	}
+	return nil
+}

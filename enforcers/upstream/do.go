@@ -1,0 +1,269 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"gatehouse/enforcers"
+	"gatehouse/internal/authority"
+	"gatehouse/internal/problem"
+)
+
+// Do sends r to where p leads and nowhere else: the scheme, the host and the
+// Host field come from p, and for an http.request the method, path and query
+// too, so that what was judged is what is sent. It uses p up and writes its
+// outcome, at the latest when the response's body is closed. Redirects are not
+// followed and nothing is retried.
+//
+// An error is a *problem.Error whose code stands in the outcome as well.
+func (c *Client) Do(p *enforcers.Permit, r *http.Request) (*http.Response, error) {
+	if err := p.Use(); err != nil {
+		if p.Live() != nil {
+			p.Done(enforcers.Outcome{Effect: enforcers.NotForwarded, Code: string(problem.CodeOf(err))})
+		}
+		return nil, err
+	}
+	x := &exchange{p: p, began: r.Context()}
+	x.m = &meter{permit: p, limits: p.Grant().Limits.Or(), at: time.Now()}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	x.cancel = cancel
+	stop := context.AfterFunc(p.Context(), func() { cancel(context.Cause(p.Context())) })
+	x.m.ctx = ctx
+	x.m.idle = time.AfterFunc(x.m.limits.Idle, func() { cancel(errIdle) })
+	x.release = func() { stop(); x.m.idle.Stop(); cancel(nil) }
+
+	out, err := x.request(ctx, r)
+	if err != nil {
+		return nil, x.end(enforcers.NotForwarded, err)
+	}
+	resp, effect, err := c.send(ctx, x, out)
+	if err != nil {
+		return nil, x.end(effect, err)
+	}
+	x.m.head(resp.StatusCode, 0, headSize("", "", resp.Header))
+	cleanResponse(resp.Header)
+	resp.Request = r
+	resp.Body = &download{ReadCloser: resp.Body, x: x}
+	return resp, nil
+}
+
+// send puts out on a connection. Only a pooled connection that broke before
+// anything at all went out is replaced, once, by a new one.
+func (c *Client) send(ctx context.Context, x *exchange, out *http.Request) (resp *http.Response, effect string, err error) {
+	l := leaveOf(x.p)
+	k, err := c.acquire(ctx, l)
+	for {
+		if err != nil {
+			return nil, enforcers.NotForwarded, err
+		}
+		x.m.pin(k.conn.addr)
+		if err := c.inject(ctx, x.p, out, k); err != nil {
+			k.cc.Release()
+			return nil, enforcers.NotForwarded, err
+		}
+		x.m.head(0, headSize(out.Method, out.URL.RequestURI(), out.Header), 0)
+		before := k.conn.sent.Load()
+		resp, err = k.cc.RoundTrip(out)
+		switch {
+		case err == nil:
+			return resp, "", nil
+		case k.conn.sent.Load() != before:
+			return nil, enforcers.Unknown, err
+		case !k.reused || out.Body != nil || ctx.Err() != nil:
+			return nil, enforcers.NotForwarded, err
+		}
+		k, err = c.fresh(ctx, l)
+	}
+}
+
+// exchange is one request under way.
+type exchange struct {
+	p       *enforcers.Permit
+	m       *meter
+	began   context.Context // the caller's
+	cancel  context.CancelCauseFunc
+	release func()
+	once    sync.Once
+}
+
+// end writes the outcome of an exchange that brought no response.
+func (x *exchange) end(effect string, err error) error {
+	err = classify(err, x.p.Context(), x.m.ctx)
+	x.finish(effect, string(problem.CodeOf(err)))
+	return err
+}
+
+func (x *exchange) finish(effect, code string) {
+	x.once.Do(func() {
+		x.release()
+		x.m.mu.Lock()
+		o := x.m.outcome(effect, code)
+		x.m.mu.Unlock()
+		if code == enforcers.CodeAddressNotPublic {
+			o.Address = code
+		}
+		x.p.Done(o)
+	})
+}
+
+// request builds what is sent from what was permitted.
+func (x *exchange) request(ctx context.Context, r *http.Request) (*http.Request, error) {
+	to := x.p.To()
+	if s := to.Scheme(); s != authority.HTTP && s != authority.HTTPS {
+		return nil, fail(enforcers.CodePermit, "the permit is for a tunnel, not a request", nil)
+	}
+	if r.ContentLength > x.m.limits.Up {
+		return nil, fail(enforcers.CodeUpCap, "the request is larger than the rule allows", nil) // EG-93
+	}
+	out := r.WithContext(ctx)
+	out.Header = maps.Clone(r.Header)
+	if out.Header == nil {
+		out.Header = make(http.Header)
+	}
+	stripHopByHop(out.Header)
+	if _, ok := out.Header["User-Agent"]; !ok {
+		out.Header["User-Agent"] = nil // keeps net/http from adding its own
+	}
+	out.URL = &url.URL{Scheme: to.Scheme(), Host: to.HostPort(), Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
+	out.Host = to.HostHeader()
+	out.RequestURI, out.Close, out.Cancel = "", false, nil
+	out.TransferEncoding = nil
+	if h := x.p.Action().HTTP; h != nil {
+		// Opaque is sent as it stands: the canonical path that was judged.
+		out.Method = h.Method
+		out.URL = &url.URL{Scheme: to.Scheme(), Host: to.HostPort(), Opaque: h.Path, RawQuery: h.Query}
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		out.Body = &upload{ReadCloser: r.Body, m: x.m}
+	}
+	out.GetBody = nil
+	return out, nil
+}
+
+// inject adds the connection's credential, last. It is never called for a
+// would-block, and never for a connection that is not verified TLS (EG-66).
+func (c *Client) inject(ctx context.Context, p *enforcers.Permit, out *http.Request, k *client) error {
+	name := p.Action().Connection
+	if name == "" {
+		return nil
+	}
+	granted := p.Grant().Connection
+	switch {
+	case p.WouldBlock(), granted != "" && granted != name:
+		return fail(enforcers.CodeCredential, "the permit does not cover the connection's credential", nil)
+	case k.conn.tls == nil:
+		return fail(enforcers.CodeCredential, "a credential is never added to an unencrypted request", nil)
+	case out.Method == http.MethodTrace || out.Method == "TRACK":
+		return fail(enforcers.CodeMethodRefused, "a credential is never added to a method that echoes", nil) // EG-54
+	case c.o.Inject == nil:
+		return fail(enforcers.CodeCredential, "no credential is configured for the connection", nil)
+	}
+	if err := c.o.Inject.Inject(ctx, p, out); err != nil {
+		return fail(enforcers.CodeCredential, "the connection's credential is not available", err)
+	}
+	return nil
+}
+
+// download is a response body on its way in. Closing it writes the outcome.
+type download struct {
+	io.ReadCloser
+	x   *exchange
+	err error
+}
+
+func (d *download) Read(b []byte) (int, error) {
+	n, err := d.ReadCloser.Read(b)
+	if n > 0 {
+		if limit := d.x.m.add(0, n); limit != nil {
+			d.err = limit
+			return 0, limit
+		}
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = classify(err, d.x.p.Context(), d.x.m.ctx)
+		d.err = err
+	}
+	return n, err
+}
+
+// Write sends to the upstream after a protocol switch.
+func (d *download) Write(b []byte) (int, error) {
+	w, ok := d.ReadCloser.(io.Writer)
+	if !ok {
+		return 0, errors.ErrUnsupported
+	}
+	if err := d.x.m.add(len(b), 0); err != nil {
+		d.err = err
+		return 0, err
+	}
+	return w.Write(b)
+}
+
+func (d *download) Close() error {
+	code := ""
+	if life := d.x.p.Context(); life.Err() != nil {
+		d.err = context.Cause(life)
+	}
+	if d.err != nil {
+		code = string(problem.CodeOf(d.err))
+	}
+	err := d.ReadCloser.Close()
+	d.x.finish(enforcers.Forwarded, code)
+	return err
+}
+
+// hopByHop are the fields that concern one connection only, and the proxy's
+// own, which name the session to nobody (EG-71).
+var hopByHop = []string{
+	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Http2-Settings",
+}
+
+// stripHopByHop removes connection-level fields, those that Connection names
+// included. A protocol switch keeps its two.
+func stripHopByHop(h http.Header) {
+	upgrade := ""
+	for _, v := range h["Connection"] {
+		for name := range strings.SplitSeq(v, ",") {
+			name = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name))
+			if name == "Upgrade" && len(h["Upgrade"]) == 1 {
+				upgrade = h["Upgrade"][0]
+			}
+			delete(h, name)
+		}
+	}
+	for _, name := range hopByHop {
+		delete(h, name)
+	}
+	if strings.EqualFold(upgrade, "websocket") {
+		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{upgrade}
+	}
+}
+
+// cleanResponse removes what would lead the client around the door: hints at
+// other endpoints and protocols (EG-61), and connection-level fields.
+func cleanResponse(h http.Header) {
+	stripHopByHop(h)
+	for _, name := range []string{"Alt-Svc", "Alternate-Protocol", "Alt-Used", "Proxy-Authenticate"} {
+		delete(h, name)
+	}
+}
+
+// headSize is what a head takes on an HTTP/1.1 wire.
+func headSize(method, target string, h http.Header) uint64 {
+	n := len(method) + len(target) + len("  HTTP/1.1\r\n\r\n")
+	for name, values := range h {
+		for _, v := range values {
+			n += len(name) + len(v) + len(": \r\n")
+		}
+	}
+	return uint64(n)
+}

@@ -1,0 +1,108 @@
+package upstream
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"sync"
+	"time"
+
+	"gatehouse/enforcers"
+)
+
+// A progress receipt is due after this much traffic or time: DESIGN.md
+// section 8.
+const (
+	progressBytes = 1 << 20
+	progressEvery = 10 * time.Second
+)
+
+// meter counts one exchange, holds it to its limits and reports its progress.
+// It counts what HTTP carries: heads and bodies, not framing or TLS records.
+type meter struct {
+	permit *enforcers.Permit
+	limits enforcers.Limits
+	ctx    context.Context
+	idle   *time.Timer // ends the exchange; nil when there is no idle limit
+
+	mu               sync.Mutex
+	up, down         uint64 // bodies: what the limits are about
+	headUp, headDown uint64
+	status           int
+	address          string
+	reported         uint64 // up+down at the last progress receipt
+	at               time.Time
+}
+
+// pin notes the address the exchange uses.
+func (m *meter) pin(a netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.address = a.String()
+}
+
+// head notes what is known once a head has passed.
+func (m *meter) head(status int, up, down uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.status = status
+	if up > 0 {
+		m.headUp = up
+	}
+	m.headDown = down
+}
+
+// add counts bytes that were moved and reports whether more may move. In hard
+// mode it returns after the progress receipt is durable, so that the next
+// window waits for it.
+func (m *meter) add(up, down int) error {
+	if m.idle != nil {
+		m.idle.Reset(m.limits.Idle)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.up += uint64(up)
+	m.down += uint64(down)
+	switch {
+	case m.up > uint64(m.limits.Up):
+		return fail(enforcers.CodeUpCap, "more bytes sent than the rule allows", nil) // EG-93
+	case m.down > uint64(m.limits.Down):
+		return fail(enforcers.CodeDownCap, "more bytes received than the rule allows", nil)
+	}
+	if m.permit == nil {
+		return nil
+	}
+	if m.up+m.down-m.reported < progressBytes && time.Since(m.at) < progressEvery {
+		return nil
+	}
+	o := m.outcome(enforcers.Forwarded, "")
+	if err := m.permit.Progress(m.ctx, o); err != nil {
+		return fail(enforcers.CodeReceiptUnavailable, "the progress receipt could not be written", err)
+	}
+	m.reported, m.at = m.up+m.down, time.Now()
+	return nil
+}
+
+// outcome must be called with mu held.
+func (m *meter) outcome(effect, code string) enforcers.Outcome {
+	return enforcers.Outcome{
+		Effect: effect, Code: code, Address: m.address, Status: m.status,
+		Up: m.up + m.headUp, Down: m.down + m.headDown,
+	}
+}
+
+// upload is a request body on its way out.
+type upload struct {
+	io.ReadCloser
+	m *meter
+}
+
+func (u *upload) Read(b []byte) (int, error) {
+	n, err := u.ReadCloser.Read(b)
+	if n > 0 {
+		if limit := u.m.add(n, 0); limit != nil {
+			return 0, limit
+		}
+	}
+	return n, err
+}
