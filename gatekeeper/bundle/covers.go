@@ -1,0 +1,305 @@
+package bundle
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Covers reports whether a allows whatever o allows, rule by rule: each rule of
+// o must be covered by one single rule of a, and no union of rules is reasoned
+// over. It compares what a session may do and what may start it; name, agent
+// and task are not authority. why names the first thing that a does not cover.
+//
+// It never says yes about a field it does not know: TestCoversKnowsEveryField
+// fails when a field is added without a decision here.
+func (a *Bundle) Covers(o *Bundle) (ok bool, why string) {
+	for _, part := range []func(o *Bundle) string{
+		a.admissionLack, a.sessionLack, a.egressLack, a.gitLack, a.modelLack, a.listLack, a.enforcerLack,
+	} {
+		if why := part(o); why != "" {
+			return false, why
+		}
+	}
+	return true, ""
+}
+
+func (a *Bundle) admissionLack(o *Bundle) string {
+	switch {
+	case a.APIVersion != o.APIVersion || a.Kind != o.Kind:
+		return "apiVersion differs"
+	case a.Mode == Hard && o.Mode != Hard:
+		return "mode is weaker"
+	case a.Accepts != o.Accepts && o.Accepts.Below(a.Accepts):
+		return fmt.Sprintf("accepts %s, below %s", o.Accepts, a.Accepts)
+	case !a.ShadowOutsiders.covers(o.ShadowOutsiders):
+		return "shadow_outsiders is new or lasts longer"
+	case !a.PerEntity.covers(o.PerEntity):
+		return fmt.Sprintf("per_entity %s is more than %s", o.PerEntity, a.PerEntity)
+	case o.Self != nil && (a.Self == nil || o.Self.Max > a.Self.Max):
+		return "self is new or higher"
+	case o.Priority > a.Priority:
+		return "priority is higher"
+	}
+	for i := range o.Triggers {
+		if !slices.ContainsFunc(a.Triggers, func(t Trigger) bool { return t.covers(&o.Triggers[i]) }) {
+			return fmt.Sprintf("match[%d] starts on events that nothing there starts on", i)
+		}
+	}
+	return a.deliverLack(o)
+}
+
+// deliverLack compares delivered text. Less of it raises the floor and so
+// admits more events, more of it tells the agent more: for what an event can
+// start, both lists must be the same.
+func (a *Bundle) deliverLack(o *Bundle) string {
+	if o.Session.Payload != a.Session.Payload && (o.Session.Payload || len(o.Triggers) > 0) {
+		return "session.payload differs"
+	}
+	for _, t := range o.Triggers {
+		for _, k := range t.Kinds {
+			kind, _, _ := strings.Cut(k, ".")
+			if !slices.Equal(a.deliverFor(t.Source, kind), o.deliverFor(t.Source, kind)) {
+				return "session.deliver differs for " + k
+			}
+		}
+	}
+	if len(o.Triggers) == 0 {
+		all := a.allDelivered()
+		for _, p := range o.Session.Deliver {
+			if !slices.Contains(all, p) {
+				return "session.deliver adds " + p
+			}
+		}
+	}
+	return ""
+}
+
+func (b *Bundle) allDelivered() []string {
+	all := slices.Clone(b.Session.Deliver)
+	if b.Session.Deliver == nil {
+		for _, t := range b.Triggers {
+			for _, k := range t.Kinds {
+				kind, _, _ := strings.Cut(k, ".")
+				all = append(all, KindOf(t.Source, kind).Deliver...)
+			}
+		}
+	}
+	return all
+}
+
+func (a *Bundle) sessionLack(o *Bundle) string {
+	s, t := &a.Session, &o.Session
+	switch {
+	case s.Provider != t.Provider:
+		return "session.provider differs"
+	case s.Rootfs != t.Rootfs:
+		return "session.rootfs differs"
+	case t.Workspace.Checkout && !s.Workspace.Checkout:
+		return "session.workspace.checkout is new"
+	case t.Workspace.Quota > s.Workspace.Quota:
+		return "session.workspace.quota is more than " + s.Workspace.Quota.String()
+	case t.Timeout > s.Timeout:
+		return "session.timeout is longer than " + s.Timeout.String()
+	case o.Credentials.rank() > a.Credentials.rank():
+		return "credentials is weaker than " + a.Credentials.Policy
+	case !a.Credentials.Weaker.covers(o.Credentials.Weaker):
+		return "credentials: compatibility lasts longer"
+	}
+	for _, m := range t.Mounts {
+		if !slices.ContainsFunc(s.Mounts, func(x Mount) bool {
+			return x.Source == m.Source && x.Path == m.Path && (x.Mode == m.Mode || x.Mode == "write")
+		}) {
+			return "session.mounts adds " + m.Path
+		}
+	}
+	for _, c := range t.Caches {
+		if !slices.Contains(s.Caches, c) {
+			return "session.caches adds " + c.Name
+		}
+	}
+	if c := s.Concurrency; c != nil {
+		d := t.Concurrency
+		if d == nil || d.Key != c.Key || d.Over != c.Over || d.Max > c.Max {
+			return "session.concurrency is wider"
+		}
+	}
+	if d := t.Children; d != nil {
+		c := s.Children
+		if c == nil || d.Max > c.Max || d.Depth > c.Depth || !subset(d.Bundles, c.Bundles) {
+			return "session.children is wider"
+		}
+	}
+	if !subset(t.OnEnd, s.OnEnd) {
+		return "session.on_end adds an operation"
+	}
+	return ""
+}
+
+func (a *Bundle) egressLack(o *Bundle) string {
+	for i := range o.Egress {
+		if !slices.ContainsFunc(a.Egress, func(e Egress) bool { return e.covers(&o.Egress[i]) }) {
+			return fmt.Sprintf("egress[%d] (%s%s%s) is covered by no single rule", i, o.Egress[i].Set, o.Egress[i].Host, o.Egress[i].TCP)
+		}
+	}
+	return ""
+}
+
+func (e *Egress) covers(o *Egress) bool {
+	if e.Set != "" || o.Set != "" {
+		return e.Set == o.Set
+	}
+	return (e.TCP != "") == (o.TCP != "") && e.TLS == o.TLS &&
+		hostCovers(e.Host+e.TCP, o.Host+o.TCP) &&
+		subset(o.Ports, e.Ports) && subset(o.Schemes, e.Schemes) && subset(o.Methods, e.Methods) &&
+		allCovered(o.Paths, e.Paths, pathCovers) &&
+		// Without the credential it is another request, not a smaller one.
+		e.Connection == o.Connection &&
+		(o.Env == "" || o.Env == e.Env && (e.Uses == 0 || o.Uses != 0 && o.Uses <= e.Uses)) &&
+		addressesCover(e.Addresses, o.Addresses) &&
+		(e.EncodedSlash || !o.EncodedSlash) && (o.Upgrade == "" || e.Upgrade == o.Upgrade) &&
+		(e.Names == 0 || o.Names <= e.Names) && o.Up <= e.Up && o.Down <= e.Down && o.Idle <= e.Idle
+}
+
+// addressesCover: no prefixes means public addresses only, which no prefix of
+// an internal network covers or is covered by.
+func addressesCover(a, b []netip.Prefix) bool {
+	if (len(a) == 0) != (len(b) == 0) {
+		return false
+	}
+	return allCovered(b, a, func(p, q netip.Prefix) bool { return p.Bits() <= q.Bits() && p.Contains(q.Addr()) })
+}
+
+func (a *Bundle) gitLack(o *Bundle) string {
+	g, h := a.Git, o.Git
+	switch {
+	case h == nil:
+		return ""
+	case g == nil:
+		return "git is new"
+	case g.Repository.Name != h.Repository.Name || g.Repository.By != h.Repository.By:
+		return "git.repository differs"
+	case !subset(h.Siblings, g.Siblings):
+		return "git.siblings adds a repository"
+	}
+	for value, name := range h.Repository.Map {
+		if g.Repository.Map[value] != name {
+			return "git.repository.map adds " + value
+		}
+	}
+	p, q := g.Push, h.Push
+	switch {
+	case q == nil:
+		return ""
+	case p == nil:
+		return "git.push is new"
+	case q.Force && !p.Force:
+		return "git.push.force is new"
+	case q.Delete && !p.Delete:
+		return "git.push.delete is new"
+	case !allCovered(q.Refs, p.Refs, refCovers):
+		return "git.push.refs is wider"
+	case !allCovered(p.DenyPaths, q.DenyPaths, denyCovers):
+		return "git.push.deny_paths denies less"
+	}
+	return ""
+}
+
+func (a *Bundle) modelLack(o *Bundle) string {
+	for i, m := range o.Models {
+		if !slices.ContainsFunc(a.Models, func(x Model) bool {
+			return x.Connection == m.Connection && m.MaxOutputTokens <= x.MaxOutputTokens && allCovered(m.Allow, x.Allow, modelCovers)
+		}) {
+			return fmt.Sprintf("models[%d] is covered by no single entry", i)
+		}
+	}
+	switch s, t := a.Spend, o.Spend; {
+	case t == nil:
+	case s == nil:
+		return "spend is new"
+	case t.Limit > s.Limit:
+		return "spend.limit is more than " + s.Limit.String()
+	case s.PerDay != 0 && (t.PerDay == 0 || t.PerDay > s.PerDay):
+		return "spend.per_day is more than " + s.PerDay.String()
+	}
+	return ""
+}
+
+func (a *Bundle) listLack(o *Bundle) string {
+	switch {
+	case !subset(o.Operations, a.Operations):
+		return "operations adds one"
+	case !subset(o.Telemetry, a.Telemetry):
+		return "telemetry adds a connection"
+	}
+	return ""
+}
+
+// enforcerLack: an enforcer can only refuse, so o must have all of a's, as hard
+// as there, and may have more.
+func (a *Bundle) enforcerLack(o *Bundle) string {
+	for _, name := range slices.Sorted(maps.Keys(a.Enforcers)) {
+		mine, theirs := a.Enforcers[name], o.Enforcers[name]
+		switch {
+		case mine.Module != theirs.Module || !reflect.DeepEqual(mine.Params, theirs.Params):
+			return "enforcers." + name + " is missing or another module"
+		case mine.Mode == Hard && theirs.Mode != Hard:
+			return "enforcers." + name + ".mode is weaker"
+		}
+	}
+	return ""
+}
+
+// allCovered reports whether each of list is covered by a single one of by.
+func allCovered[T any](list, by []T, covers func(a, b T) bool) bool {
+	for _, x := range list {
+		if !slices.ContainsFunc(by, func(y T) bool { return covers(y, x) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func subset[T comparable](list, of []T) bool {
+	return allCovered(list, of, func(a, b T) bool { return a == b })
+}
+
+// MostSpecific returns the index of the one bundle that all others cover. If
+// there is none, the one with the highest priority; -1 when that is a tie.
+func MostSpecific(candidates []*Bundle) int {
+	narrowest := -1
+	for i, b := range candidates {
+		byAll := true
+		for j, other := range candidates {
+			if ok, _ := other.Covers(b); i != j && !ok {
+				byAll = false
+			}
+		}
+		if byAll && narrowest >= 0 {
+			narrowest = -1 // two that cover each other: neither is the smaller
+			break
+		}
+		if byAll {
+			narrowest = i
+		}
+	}
+	if narrowest >= 0 {
+		return narrowest
+	}
+	best, tie := -1, true
+	for i, b := range candidates {
+		switch {
+		case best < 0 || b.Priority > candidates[best].Priority:
+			best, tie = i, false
+		case b.Priority == candidates[best].Priority:
+			tie = true
+		}
+	}
+	if tie {
+		return -1
+	}
+	return best
+}

@@ -1,0 +1,376 @@
+package bundle
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/publicsuffix"
+
+	"gatehouse/internal/event"
+	"gatehouse/internal/problem"
+	"gatehouse/internal/strictyaml"
+)
+
+// Codes of lint problems, a closed list (docs/bundles.md explains each).
+const (
+	LintTemplateNamesText     = "template_names_text"
+	LintUnknownFact           = "unknown_fact"
+	LintUnknownKind           = "unknown_kind"
+	LintUnknownEndpoint       = "unknown_endpoint"
+	LintUnknownProvider       = "unknown_provider"
+	LintUnknownConnection     = "unknown_connection"
+	LintConnectionKind        = "connection_kind"
+	LintConnectionHost        = "connection_host"
+	LintUnknownSet            = "unknown_set"
+	LintUnknownBundle         = "unknown_bundle"
+	LintBundleNotCovered      = "bundle_not_covered"
+	LintUnknownModule         = "unknown_module"
+	LintRepositoryNotListed   = "repository_not_listed"
+	LintNoRepositoryFact      = "no_repository_fact"
+	LintDeliverUnknown        = "deliver_unknown"
+	LintWildcardPublicSuffix  = "wildcard_public_suffix"
+	LintAddressNotInternal    = "address_not_internal"
+	LintExpired               = "expired"
+	LintModelsWithoutSpend    = "models_without_spend"
+	LintSharedWritableMount   = "shared_writable_mount"
+	LintCheckoutWithoutGit    = "checkout_without_git"
+	LintOnEndNotListed        = "on_end_not_listed"
+	LintNeverStarts           = "never_starts"
+	LintAcceptsBelowMember    = "accepts_below_member"
+	LintEntityWithoutIdentity = "entity_missing"
+)
+
+// Problem is one finding. Error findings keep a bundle from being applied;
+// the others are said once and left to the author.
+type Problem struct {
+	Code    string
+	Pointer string // JSON pointer into the bundle
+	Line    int    // in the file, 0 if unknown
+	Msg     string
+	Hint    string
+	Warning bool
+}
+
+// String is the line that lint prints.
+func (p Problem) String() string {
+	s := fmt.Sprintf("line %d: %s: %s (%s)", p.Line, p.Pointer, p.Msg, p.Code)
+	if p.Hint != "" {
+		s += "; " + p.Hint
+	}
+	return s
+}
+
+// Connection is what lint must know of a named connection.
+type Connection struct {
+	Kind string // model | scm | http | telemetry
+	Host string // the one host it may be added for, "" if it has no fixed one
+}
+
+// LintContext is the node that a bundle is to run on. Every field says what the
+// node has: an absent name is a problem, not an unknown.
+type LintContext struct {
+	Endpoints    map[string]string     // name -> source
+	Connections  map[string]Connection // by name
+	Providers    []string
+	Repositories map[string]string  // id -> owner/name
+	Bundles      map[string]*Bundle // by name, for children
+	Sets         SetResolver
+	Modules      []string       // name@sha256:digest
+	Internal     []netip.Prefix // internal_networks
+	Now          time.Time
+}
+
+type linter struct {
+	b   *Bundle
+	c   LintContext
+	out []Problem
+}
+
+// Lint judges the bundle against a node. The findings are in the file's order.
+func Lint(b *Bundle, c LintContext) []Problem {
+	l := &linter{b: b, c: c}
+	l.triggers()
+	l.templates()
+	l.session()
+	l.egress()
+	l.grants()
+	l.git()
+	slices.SortStableFunc(l.out, func(x, y Problem) int { return cmp.Or(cmp.Compare(x.Line, y.Line), cmp.Compare(x.Pointer, y.Pointer)) })
+	return l.out
+}
+
+// Blocks reports whether any finding keeps the bundle from being applied.
+func Blocks(found []Problem) bool {
+	return slices.ContainsFunc(found, func(p Problem) bool { return !p.Warning })
+}
+
+func (l *linter) add(code, pointer, hint, format string, args ...any) {
+	l.out = append(l.out, Problem{Code: code, Pointer: pointer, Line: l.b.line(pointer), Msg: fmt.Sprintf(format, args...), Hint: hint})
+}
+
+func (l *linter) warn(code, pointer, hint, format string, args ...any) {
+	l.add(code, pointer, hint, format, args...)
+	l.out[len(l.out)-1].Warning = true
+}
+
+func (l *linter) triggers() {
+	if len(l.b.Triggers) == 0 {
+		l.warn(LintNeverStarts, "/match", "", "no event starts this bundle; it can only be a child's")
+	}
+	if l.b.Accepts.Below(event.Member) && l.b.Mode == Shadow && l.b.ShadowOutsiders == nil {
+		l.warn(LintAcceptsBelowMember, "/accepts", "write shadow_outsiders: {reason, expires}, or start in hard mode",
+			"accepts %s, but in shadow mode only member or higher is admitted", l.b.Accepts)
+	}
+	l.expiry("/shadow_outsiders", l.b.ShadowOutsiders)
+	l.expiry("/credentials/compatibility", l.b.Credentials.Weaker)
+	for i, t := range l.b.Triggers {
+		at := "/match/" + strconv.Itoa(i)
+		if source, ok := l.c.Endpoints[t.Endpoint]; t.Endpoint != "" && (!ok || source != t.Source) {
+			l.add(LintUnknownEndpoint, at+"/endpoint", near(t.Endpoint, maps.Keys(l.c.Endpoints)), "there is no %s endpoint %q", t.Source, t.Endpoint)
+		}
+		for k, written := range t.Kinds {
+			kind, _, _ := strings.Cut(written, ".")
+			if !l.knows(t.Source, kind) {
+				l.add(LintUnknownKind, at+"/kinds/"+strconv.Itoa(k), near(kind, maps.Keys(kinds[t.Source])), "no session starts from %s events of kind %q", t.Source, kind)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(t.Where)) {
+			l.name(&t, name, at+"/where/"+event.Escape(name))
+		}
+	}
+}
+
+// knows reports whether the kind has a table. Operators name the kinds of the
+// generic sources and of cron themselves.
+func (l *linter) knows(source, kind string) bool {
+	switch source {
+	case "webhook", "standard-webhooks", "cron":
+		return true
+	}
+	_, ok := kinds[source][kind]
+	return ok
+}
+
+// name judges one fact's name for one trigger.
+func (l *linter) name(t *Trigger, name, pointer string) {
+	if name == nameOfRepository || name == nameOfEntity {
+		return
+	}
+	for _, written := range t.Kinds {
+		kind, _, _ := strings.Cut(written, ".")
+		known, ok := kinds[t.Source][kind]
+		if !ok || slices.Contains(known.Facts, name) {
+			continue
+		}
+		// What names text would let somebody's words steer a session: WA-03 asks for the pointer.
+		if text := textAt(known, name); text != "" {
+			l.add(LintTemplateNamesText, pointer, "use a fact; text reaches the agent only in /gatehouse/event.md", "%s names text (%s), which somebody outside may have written", name, text)
+		} else {
+			l.add(LintUnknownFact, pointer, near(name, slices.Values(append(known.Facts, nameOfRepository, nameOfEntity))), "%s events have no fact %s", written, name)
+		}
+		return
+	}
+}
+
+// textAt returns the text pointer that a dotted name spells, whole or from its end.
+func textAt(k Kind, name string) string {
+	spelled := "/" + strings.ReplaceAll(name, ".", "/")
+	for _, p := range k.Text {
+		if p == spelled || strings.HasSuffix(p, spelled) || strings.HasPrefix(p, spelled+"/") || strings.HasPrefix(spelled, "/text/") && strings.HasSuffix(p, spelled[len("/text"):]) {
+			return p
+		}
+	}
+	return ""
+}
+
+func (l *linter) templates() {
+	for i := range l.b.Triggers {
+		t := &l.b.Triggers[i]
+		for _, name := range templateNames(l.b.Session.Task) {
+			l.name(t, name, "/session/task")
+		}
+		if c := l.b.Session.Concurrency; c != nil {
+			l.name(t, c.Key, "/session/concurrency/key")
+		}
+		if g := l.b.Git; g != nil && g.Repository.By != "" {
+			l.name(t, g.Repository.By, "/git/repository/by")
+		}
+		for _, written := range t.Kinds {
+			kind, _, _ := strings.Cut(written, ".")
+			known, ok := kinds[t.Source][kind]
+			if !ok {
+				continue
+			}
+			for k, p := range l.b.Session.Deliver {
+				if !slices.Contains(known.Text, p) {
+					l.warn(LintDeliverUnknown, "/session/deliver/"+strconv.Itoa(k), near(p, slices.Values(known.Text)), "%s events are not known to have text at %s", written, p)
+				}
+			}
+			if g := l.b.Git; g != nil && g.Repository.Name == SessionRepository && !slices.Contains(known.Facts, idOfRepository) {
+				l.add(LintNoRepositoryFact, "/git/repository", "name it, or map a fact to it", "%s events carry no repository, so git.repository cannot be session", written)
+			}
+		}
+	}
+	l.out = slices.CompactFunc(l.out, func(a, b Problem) bool { return a == b })
+}
+
+func (l *linter) session() {
+	s := &l.b.Session
+	if !slices.Contains(l.c.Providers, s.Provider) {
+		l.add(LintUnknownProvider, "/session/provider", near(s.Provider, slices.Values(l.c.Providers)), "the node has no provider %q", s.Provider)
+	}
+	if s.Workspace.Checkout && l.b.Git == nil {
+		l.add(LintCheckoutWithoutGit, "/session/workspace/checkout", "add git.repository", "there is nothing to check out")
+	}
+	for i, op := range s.OnEnd {
+		if !slices.Contains(l.b.Operations, op) {
+			l.add(LintOnEndNotListed, "/session/on_end/"+strconv.Itoa(i), "add it to operations", "%s is not among the bundle's operations", op)
+		}
+	}
+	if s.Children == nil {
+		return
+	}
+	for i, name := range s.Children.Bundles {
+		at := "/session/children/bundles/" + strconv.Itoa(i)
+		child, ok := l.c.Bundles[name]
+		if !ok {
+			l.add(LintUnknownBundle, at, near(name, maps.Keys(l.c.Bundles)), "there is no bundle %q", name)
+			continue
+		}
+		if ok, why := l.b.Covers(child); !ok {
+			l.add(LintBundleNotCovered, at, "narrow the child or widen this bundle", "%s is not covered: %s", name, why)
+		}
+		for _, m := range child.Session.Mounts {
+			if m.Mode == "write" {
+				l.add(LintSharedWritableMount, at, "mount it for reading", "%s writes %s, which its parent shares", name, m.Source)
+			}
+		}
+	}
+}
+
+func (l *linter) egress() {
+	for i := range l.b.Egress {
+		e, at := &l.b.Egress[i], "/egress/"+strconv.Itoa(i)
+		if e.Set != "" {
+			if l.c.Sets == nil {
+				l.add(LintUnknownSet, at+"/set", "make it with gatehouse set add "+e.Set, "there is no egress set %q", e.Set)
+			} else if set, err := l.c.Sets.Set(e.Set); err != nil {
+				l.add(LintUnknownSet, at+"/set", problem.HintOf(err), "%v", err)
+			} else {
+				for k := range set.rules {
+					l.host(&set.rules[k], at+"/set")
+				}
+			}
+			continue
+		}
+		l.host(e, at)
+		if e.Connection == "" {
+			continue
+		}
+		if c, ok := l.connection(e.Connection, at+"/connection", "http", "scm"); ok && c.Host != "" && c.Host != e.Host {
+			l.add(LintConnectionHost, at+"/host", "the credential is only ever added for its own host", "connection %s is bound to another host", e.Connection)
+		}
+	}
+}
+
+func (l *linter) host(e *Egress, at string) {
+	host := e.Host + e.TCP
+	if rest, ok := strings.CutPrefix(strings.TrimPrefix(host, "*"), "*."); ok || strings.HasPrefix(host, "*.") {
+		if !ok {
+			rest = host[2:]
+		}
+		// Anybody can have a name under a public suffix: the rule would list nobody in particular.
+		if suffix, icann := publicsuffix.PublicSuffix(rest); suffix == rest && (icann || strings.Contains(suffix, ".")) {
+			l.add(LintWildcardPublicSuffix, at+"/host", "name the hosts", "%s is a wildcard over a public suffix", host)
+		}
+	}
+	for k, p := range e.Addresses {
+		if !slices.ContainsFunc(l.c.Internal, func(n netip.Prefix) bool { return n.Bits() <= p.Bits() && n.Contains(p.Addr()) }) {
+			l.add(LintAddressNotInternal, at+"/addresses/"+strconv.Itoa(k), "add the network to internal_networks", "%s lies in none of the node's internal networks", p)
+		}
+	}
+}
+
+func (l *linter) grants() {
+	for i, m := range l.b.Models {
+		l.connection(m.Connection, "/models/"+strconv.Itoa(i)+"/connection", "model")
+	}
+	if len(l.b.Models) > 0 && l.b.Spend == nil {
+		l.add(LintModelsWithoutSpend, "/models", "add spend.limit", "no money may be spent, so every model call would be refused")
+	}
+	for i, name := range l.b.Telemetry {
+		l.connection(name, "/telemetry/"+strconv.Itoa(i), "telemetry")
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.b.Enforcers)) {
+		if m := l.b.Enforcers[name].Module; !slices.Contains(l.c.Modules, m) {
+			l.add(LintUnknownModule, "/enforcers/"+name+"/module", "add the module's file to the node", "the node does not have %s", m)
+		}
+	}
+}
+
+func (l *linter) connection(name, pointer string, kinds ...string) (Connection, bool) {
+	c, ok := l.c.Connections[name]
+	switch {
+	case !ok:
+		l.add(LintUnknownConnection, pointer, near(name, maps.Keys(l.c.Connections)), "the node has no connection %q", name)
+	case !slices.Contains(kinds, c.Kind):
+		l.add(LintConnectionKind, pointer, "", "connection %s is of kind %s, not %s", name, c.Kind, strings.Join(kinds, " or "))
+	default:
+		return c, true
+	}
+	return c, false
+}
+
+func (l *linter) git() {
+	g := l.b.Git
+	if g == nil {
+		return
+	}
+	listed := func(name, pointer string) {
+		for _, n := range l.c.Repositories {
+			if strings.EqualFold(n, name) {
+				return
+			}
+		}
+		l.add(LintRepositoryNotListed, pointer, "add its id and name to repositories: in the configuration", "the node does not list %s", name)
+	}
+	switch {
+	case g.Repository.By != "":
+		for _, value := range slices.Sorted(maps.Keys(g.Repository.Map)) {
+			listed(g.Repository.Map[value], "/git/repository/map/"+event.Escape(value))
+		}
+	case g.Repository.Name != SessionRepository:
+		listed(g.Repository.Name, "/git/repository")
+	}
+	for i, s := range g.Siblings {
+		listed(s.Repository, "/git/siblings/"+strconv.Itoa(i)+"/repository")
+	}
+	if len(l.b.Triggers) == 0 || g.Push == nil {
+		return
+	}
+	for i, ref := range g.Push.Refs {
+		if strings.Contains(ref, entityMark) && slices.ContainsFunc(l.b.Triggers, func(t Trigger) bool { return t.Source == "cron" }) {
+			l.add(LintEntityWithoutIdentity, "/git/push/refs/"+strconv.Itoa(i), "write a ref without {entity}", "a cron event is about nothing, so {entity} stands for nothing")
+		}
+	}
+}
+
+func (l *linter) expiry(pointer string, e *Exception) {
+	if e != nil && e.over(l.c.Now) {
+		l.add(LintExpired, pointer+"/expires", "remove it, or have it renewed", "ended at %s", e.Expires)
+	}
+}
+
+// near words a did-you-mean.
+func near(s string, known func(func(string) bool)) string {
+	if n := strictyaml.Nearest(s, slices.Sorted(known)); n != "" {
+		return fmt.Sprintf("did you mean %q?", n)
+	}
+	return ""
+}

@@ -1,0 +1,197 @@
+package bundle
+
+import (
+	"strings"
+
+	"gatehouse/internal/authority"
+)
+
+// Patterns come in four kinds, each so small that whether one covers another
+// can be decided exactly and rule by rule.
+
+// urlPath admits an exact path or a prefix ending in "/**", both already in
+// the canonical form that the door judges and sends.
+func urlPath(s string) bool {
+	prefix, tail := strings.CutSuffix(s, "**")
+	if tail && !strings.HasSuffix(prefix, "/") {
+		return false
+	}
+	s = prefix
+	if !strings.HasPrefix(s, "/") || strings.ContainsAny(s, "*?#\\%;") || strings.Contains(s, "//") || !printable(s) {
+		return false
+	}
+	for seg := range strings.SplitSeq(s, "/") {
+		if seg == "." || seg == ".." {
+			return false
+		}
+	}
+	return true
+}
+
+// pathMatch reports whether an exact path is under the pattern. "/v1/**" is
+// everything that begins with "/v1/" and not "/v1" itself (EG-58).
+func pathMatch(pattern, path string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "**"); ok {
+		return strings.HasPrefix(path, prefix)
+	}
+	return pattern == path
+}
+
+// pathCovers reports whether a matches whatever b matches.
+func pathCovers(a, b string) bool {
+	return a == b || pathMatch(a, strings.TrimSuffix(b, "**")) && coversTail(a, b)
+}
+
+// coversTail keeps an exact path from covering the prefix that it spells.
+func coversTail(a, b string) bool { return strings.HasSuffix(a, "**") || !strings.HasSuffix(b, "**") }
+
+// hostCovers reports whether pattern a matches every host that b matches.
+func hostCovers(a, b string) bool {
+	pa, errA := authority.ParsePattern(a)
+	_, errB := authority.ParsePattern(b)
+	if errA != nil || errB != nil {
+		return false
+	}
+	if a == b {
+		return true
+	}
+	rest, wild := strings.CutPrefix(b, "**.")
+	switch {
+	case wild:
+		// Any depth lies only inside any depth. A probe label stands for what b's star matches.
+		return strings.HasPrefix(a, "**.") && pa.MatchHost("probe."+rest)
+	case strings.HasPrefix(b, "*."):
+		rest = b[2:]
+		if strings.HasPrefix(a, "*.") {
+			return false // one label over another base
+		}
+		return strings.HasPrefix(a, "**.") && pa.MatchHost("probe."+rest)
+	}
+	return pa.MatchHost(b)
+}
+
+const entityMark = "{entity}"
+
+// refPattern admits a full ref of whole segments: literal, *, ** (last) or {entity}.
+func refPattern(s string) bool {
+	segs := strings.Split(s, "/")
+	if len(segs) < 3 || segs[0] != "refs" || (segs[1] != "heads" && segs[1] != "tags") {
+		return false
+	}
+	for i, seg := range segs[2:] {
+		switch {
+		case seg == "*" || seg == entityMark:
+		case seg == "**":
+			if i != len(segs)-3 {
+				return false
+			}
+		case !refSegment(seg):
+			return false
+		}
+	}
+	return true
+}
+
+// refSegment follows git check-ref-format for one literal segment.
+func refSegment(s string) bool {
+	return s != "" && printable(s) && !strings.ContainsAny(s, " ~^:?*[\\{}") && !strings.Contains(s, "..") &&
+		!strings.HasPrefix(s, ".") && !strings.HasSuffix(s, ".") && !strings.HasSuffix(s, ".lock") && s != "@"
+}
+
+// refMatch reports whether a ref is under the pattern, {entity} being entity.
+func refMatch(pattern, ref, entity string) bool {
+	ps, rs := strings.Split(pattern, "/"), strings.Split(ref, "/")
+	for i, p := range ps {
+		switch {
+		case p == "**":
+			return len(rs) > i && rs[i] != ""
+		case i >= len(rs) || rs[i] == "":
+			return false
+		case p == "*" || p == entityMark && rs[i] == entity && entity != "" || p == rs[i]:
+		default:
+			return false
+		}
+	}
+	return len(ps) == len(rs)
+}
+
+// refCovers reports whether a matches whatever b matches.
+func refCovers(a, b string) bool {
+	as, bs := strings.Split(a, "/"), strings.Split(b, "/")
+	for i, p := range as {
+		switch {
+		case i >= len(bs):
+			return false
+		case p == "**":
+			return true
+		case bs[i] == "**":
+			return false
+		case p == "*" || p == bs[i]:
+		default:
+			return false
+		}
+	}
+	return len(as) == len(bs)
+}
+
+// denyPath admits a repository path, exact or a prefix ending in "/**".
+func denyPath(s string) bool {
+	return s == "**" || !strings.HasPrefix(s, "/") && urlPath("/"+s)
+}
+
+// denyMatch reports whether a changed path is denied.
+func denyMatch(pattern, path string) bool { return pathMatch("/"+pattern, "/"+path) }
+
+// denyCovers reports whether a denies whatever b denies.
+func denyCovers(a, b string) bool { return pathCovers("/"+a, "/"+b) }
+
+// modelMatch reports whether a model's name is allowed; a trailing star stands
+// for any ending.
+func modelMatch(pattern, name string) bool {
+	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+		return strings.HasPrefix(name, prefix)
+	}
+	return pattern == name
+}
+
+// modelCovers reports whether a matches whatever b matches.
+func modelCovers(a, b string) bool {
+	if strings.HasSuffix(b, "*") && !strings.HasSuffix(a, "*") {
+		return false
+	}
+	return modelMatch(a, strings.TrimSuffix(b, "*"))
+}
+
+// globMatch matches a fact: * is any run of characters, ? is one.
+func globMatch(pattern, s string) bool {
+	// Backtracks to the last star only, so that the time is bounded by len(pattern)*len(s).
+	p, i, star, mark := 0, 0, -1, 0
+	for i < len(s) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, mark = p, i
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
+			p++
+			i++
+		case star >= 0:
+			mark++
+			p, i = star+1, mark
+		default:
+			return false
+		}
+	}
+	for p < len(pattern) && pattern[p] == '*' {
+		p++
+	}
+	return p == len(pattern)
+}
+
+func printable(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] < 0x21 || s[i] > 0x7e {
+			return false
+		}
+	}
+	return true
+}
