@@ -21,6 +21,8 @@ const MaxGroup = 1024
 // sealVersion is the first word of a seal.
 const sealVersion = "gatehouse-seal/1"
 
+var sealEncoding = base64.RawURLEncoding.Strict()
+
 // Seal is one signature over a group of leaves that became durable together:
 // events and receipts alike. Its signed text fixes the group's place in the
 // node's log (First, Count), its leaves (Root) and the seal before it (Prev),
@@ -109,7 +111,7 @@ func (s *Seal) Hash() Hash { return sha256.Sum256(s.Text()) }
 // Encode returns the seal as one line of eight words, the form in which the
 // journal and the log stream hold it.
 func (s *Seal) Encode() []byte {
-	return base64.RawURLEncoding.AppendEncode(s.append(nil, ' '), s.Sig[:])
+	return sealEncoding.AppendEncode(s.append(nil, ' '), s.Sig[:])
 }
 
 // Note returns the seal as a C2SP signed note, for stock note tools.
@@ -160,7 +162,7 @@ func parseSealWords(w []string) (*Seal, error) {
 	if s.Prev, err = ParseHash(w[6]); err != nil {
 		return nil, fmt.Errorf("seal: previous seal: %w", err)
 	}
-	sig, err := base64.RawURLEncoding.Strict().DecodeString(w[7])
+	sig, err := sealEncoding.DecodeString(w[7])
 	if err != nil || len(sig) != len(s.Sig) {
 		return nil, errors.New("seal: malformed signature")
 	}
