@@ -1,0 +1,60 @@
+package wasm
+
+import (
+	"context"
+	"sync/atomic"
+
+	"gatehouse/enforcers"
+)
+
+// Enforcer is one module under one policy. It implements enforcers.Enforcer.
+type Enforcer struct {
+	pool   *pool
+	name   string
+	kinds  []enforcers.Kind
+	closed atomic.Bool
+}
+
+// Name returns the built-in enforcer's name, or the one given to Load.
+func (e *Enforcer) Name() string { return e.name }
+
+// Digest returns the SHA-256 of the module as supplied.
+func (e *Enforcer) Digest() [32]byte { return e.pool.module.digest }
+
+// Kinds returns the action kinds the module says it judges. The caller must
+// not change them.
+func (e *Enforcer) Kinds() []enforcers.Kind { return e.kinds }
+
+// Decide judges a canonical action. It waits for a free instance as long as
+// ctx allows. Every error is a *enforcers.Fault.
+func (e *Enforcer) Decide(ctx context.Context, action []byte) (enforcers.Verdict, error) {
+	if e.closed.Load() {
+		return enforcers.Verdict{}, fault(HostError, "the enforcer is closed")
+	}
+	if len(action)+len(decidePrefix)+len(decideSuffix) > e.pool.module.limits.Input {
+		return enforcers.Verdict{}, fault(HostError, "the action is larger than the input limit")
+	}
+	e.pool.module.life.RLock()
+	defer e.pool.module.life.RUnlock()
+	in, err := e.pool.take(ctx)
+	if err != nil {
+		return enforcers.Verdict{}, err
+	}
+	call, cancel := context.WithTimeout(in.ctx, wall)
+	v, err := in.decide(call, action)
+	cancel()
+	if err != nil {
+		e.pool.drop(in)
+		return v, err
+	}
+	e.pool.put(in)
+	return v, nil
+}
+
+// Close gives up the enforcer's share of the instances. It is idempotent; a
+// call under way ends first.
+func (e *Enforcer) Close() {
+	if e.closed.CompareAndSwap(false, true) {
+		e.pool.module.release(e.pool)
+	}
+}

@@ -1,0 +1,160 @@
+package wasm
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+
+	"gatehouse/internal/problem"
+	"gatehouse/wasm/policies"
+)
+
+// Options configure a Host.
+type Options struct {
+	// CacheDir keeps compiled modules between runs. It is created 0700 and
+	// refused when anyone else could write to it: what stands there is executed.
+	// Empty means memory only.
+	CacheDir string
+	// Instances bounds the live instances of all modules together, 0 = 64. The
+	// least recently used idle instance makes room for a new one; its successor
+	// costs an instantiation and a configure.
+	Instances int
+}
+
+// Host compiles modules and owns every instance made from them. It is safe for
+// concurrent use.
+type Host struct {
+	cache     wazero.CompilationCache
+	live      *ledger
+	compiling sync.Mutex // one compilation at a time: it cannot be interrupted
+	builtin   *Module    // guarded by compiling
+
+	mu      sync.Mutex
+	modules map[*Module]struct{} // loaded and not closed
+	closed  bool
+}
+
+// NewHost returns a host with no module loaded. It compiles nothing.
+func NewHost(ctx context.Context, o Options) (*Host, error) {
+	if o.Instances <= 0 {
+		o.Instances = 64
+	}
+	h := &Host{live: &ledger{limit: o.Instances}, modules: make(map[*Module]struct{})}
+	if o.CacheDir == "" {
+		h.cache = wazero.NewCompilationCache()
+		return h, nil
+	}
+	if err := privateDir(o.CacheDir); err != nil {
+		return nil, err
+	}
+	cache, err := wazero.NewCompilationCacheWithDir(o.CacheDir)
+	if err != nil {
+		return nil, fmt.Errorf("open the compile cache: %w", err)
+	}
+	h.cache = cache
+	return h, nil
+}
+
+// privateDir makes dir, or checks that it is a directory of this user that
+// nobody else can enter. Cached code has no signature: whoever can write it
+// runs as Gatehouse.
+func privateDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the compile cache: %w", err)
+	}
+	fi, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("read the compile cache: %w", err)
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !fi.IsDir() || fi.Mode().Perm()&0o077 != 0 || !ok || int(st.Uid) != os.Geteuid() {
+		return problem.New(problem.ConfigInvalid, "the wasm compile cache can be written or read by others",
+			"Make the folder a directory of Gatehouse's own user with mode 0700, or remove it.")
+	}
+	return nil
+}
+
+// Close closes every module that is still loaded, waiting for the calls under
+// way. Enforcers answer host_error afterwards.
+func (h *Host) Close(ctx context.Context) error {
+	h.mu.Lock()
+	h.closed = true
+	modules := h.modules
+	h.modules = make(map[*Module]struct{})
+	h.mu.Unlock()
+	var errs []error
+	for m := range modules {
+		errs = append(errs, m.Close(ctx))
+	}
+	return errors.Join(append(errs, h.cache.Close(ctx))...)
+}
+
+// Builtin returns the embedded module of the built-in enforcers, compiling it
+// on first use. The host closes it.
+func (h *Host) Builtin(ctx context.Context) (*Module, error) {
+	h.compiling.Lock()
+	defer h.compiling.Unlock()
+	if h.builtin != nil {
+		return h.builtin, nil
+	}
+	m, err := h.load(ctx, "builtin", policies.Std, Limits{}, true)
+	if err != nil {
+		return nil, err
+	}
+	h.builtin = m
+	return m, nil
+}
+
+// Load checks and compiles a third-party module under the default limits. It
+// returns in milliseconds when the compiled form is cached and takes up to
+// seconds when not: call it off the readiness path. The caller closes the
+// Module. A refusal is a fault with code load_rejected.
+func (h *Host) Load(ctx context.Context, name string, module []byte) (*Module, error) {
+	h.compiling.Lock()
+	defer h.compiling.Unlock()
+	return h.load(ctx, name, module, Limits{}, false)
+}
+
+func (h *Host) forget(m *Module) {
+	h.mu.Lock()
+	delete(h.modules, m)
+	h.mu.Unlock()
+}
+
+// load needs h.compiling held.
+func (h *Host) load(ctx context.Context, name string, module []byte, l Limits, builtin bool) (*Module, error) {
+	start := time.Now()
+	if len(module) > maxModule {
+		return nil, fault(LoadRejected, "the module is larger than 8 MiB")
+	}
+	m := &Module{
+		host: h, name: name, digest: sha256.Sum256(module), limits: l.defaults(), builtin: builtin,
+		pools: make(map[[32]byte]*pool),
+	}
+	config := wazero.NewRuntimeConfig().
+		WithCoreFeatures(api.CoreFeaturesV2 &^ api.CoreFeatureSIMD).
+		WithMemoryLimitPages(m.limits.Memory).
+		WithCompilationCache(h.cache).
+		WithCloseOnContextDone(true).
+		WithDebugInfoEnabled(false)
+	m.runtime = wazero.NewRuntimeWithConfig(ctx, config)
+	if err := m.compile(ctx, module); err != nil {
+		return nil, errors.Join(err, m.runtime.Close(ctx))
+	}
+	m.compiled = time.Since(start)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, errors.Join(fault(HostError, "the host is closed"), m.Close(ctx))
+	}
+	h.modules[m] = struct{}{}
+	return m, nil
+}

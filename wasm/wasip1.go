@@ -1,0 +1,120 @@
+package wasm
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+)
+
+// wasip1 is the module name of the one import profile besides none.
+const wasip1 = "wasi_snapshot_preview1"
+
+// Errno values of wasip1.
+const (
+	errnoSuccess = 0
+	errnoBadf    = 8
+	errnoFault   = 21
+	errnoInval   = 28
+	errnoNosys   = 52
+)
+
+// maxRandom bounds one random_get, as host work costs the module no fuel.
+const maxRandom = 4096
+
+// errExit is what proc_exit ends a call with (WA-34).
+var errExit = errors.New("proc_exit")
+
+// stub is one inert import: its exact type and what it does. None reads or
+// writes anything outside the calling instance.
+type stub struct {
+	params  []api.ValueType
+	results []api.ValueType
+	call    api.GoModuleFunc
+}
+
+const (
+	i32 = api.ValueTypeI32
+	i64 = api.ValueTypeI64
+)
+
+// stubs are the sixteen functions that a Go module imports. wazero's own WASI
+// is never instantiated: it has a clock, a file table and a random source.
+func stubs() map[string]stub {
+	errno := []api.ValueType{i32}
+	refuse := func(code uint64, params ...api.ValueType) stub {
+		return stub{params, errno, func(_ context.Context, _ api.Module, stack []uint64) { stack[0] = code }}
+	}
+	twoZeros := stub{[]api.ValueType{i32, i32}, errno, func(_ context.Context, m api.Module, stack []uint64) {
+		ok := m.Memory().WriteUint32Le(uint32(stack[0]), 0) && m.Memory().WriteUint32Le(uint32(stack[1]), 0)
+		stack[0] = errnoOf(ok)
+	}}
+	return map[string]stub{
+		"args_sizes_get":      twoZeros,
+		"environ_sizes_get":   twoZeros,
+		"args_get":            refuse(errnoSuccess, i32, i32),
+		"environ_get":         refuse(errnoSuccess, i32, i32),
+		"fd_close":            refuse(errnoBadf, i32),
+		"fd_fdstat_get":       refuse(errnoBadf, i32, i32),
+		"fd_fdstat_set_flags": refuse(errnoBadf, i32, i32),
+		"fd_prestat_get":      refuse(errnoBadf, i32, i32),
+		"fd_prestat_dir_name": refuse(errnoBadf, i32, i32, i32),
+		"fd_read":             refuse(errnoBadf, i32, i32, i32, i32),
+		"fd_write":            refuse(errnoBadf, i32, i32, i32, i32),
+		"poll_oneoff":         refuse(errnoNosys, i32, i32, i32, i32),
+		"sched_yield":         refuse(errnoSuccess),
+		// The clock stands still. Monotonic time is 1, because Go's runtime takes
+		// 0 for a broken clock.
+		"clock_time_get": {[]api.ValueType{i32, i64, i32}, errno, func(_ context.Context, m api.Module, stack []uint64) {
+			now := uint64(0)
+			if uint32(stack[0]) != 0 {
+				now = 1
+			}
+			stack[0] = errnoOf(m.Memory().WriteUint64Le(uint32(stack[2]), now))
+		}},
+		// The same stream in every instance: a verdict must not depend on luck.
+		"random_get": {[]api.ValueType{i32, i32}, errno, func(ctx context.Context, m api.Module, stack []uint64) {
+			stack[0] = randomGet(instanceOf(ctx), m.Memory(), uint32(stack[0]), uint32(stack[1]))
+		}},
+		"proc_exit": {[]api.ValueType{i32}, nil, func(context.Context, api.Module, []uint64) { panic(errExit) }},
+	}
+}
+
+func errnoOf(ok bool) uint64 {
+	if ok {
+		return errnoSuccess
+	}
+	return errnoFault
+}
+
+// randomGet fills memory from the instance's splitmix64 stream.
+func randomGet(in *instance, mem api.Memory, ptr, n uint32) uint64 {
+	if n > maxRandom {
+		return errnoInval
+	}
+	b, ok := mem.Read(ptr, n)
+	if !ok {
+		return errnoFault
+	}
+	for i := range b {
+		if i%8 == 0 {
+			in.random += 0x9e3779b97f4a7c15
+		}
+		z := in.random
+		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		b[i] = byte((z ^ z>>31) >> (8 * (i % 8)))
+	}
+	return errnoSuccess
+}
+
+// instantiateStubs gives a runtime the inert profile.
+func instantiateStubs(ctx context.Context, r wazero.Runtime) error {
+	b := r.NewHostModuleBuilder(wasip1)
+	for name, s := range stubs() {
+		b.NewFunctionBuilder().WithGoModuleFunction(s.call, s.params, s.results).Export(name)
+	}
+	_, err := b.Instantiate(ctx)
+	return err
+}
