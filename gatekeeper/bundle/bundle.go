@@ -87,7 +87,7 @@ type Trigger struct {
 	// Kinds lists kind.action, kind.* for every action, or kind for a kind that has no action.
 	Kinds []string `yaml:"kinds" validate:"required,min=1,unique,dive,kind"`
 	// Where lists conditions on facts: a value, a list of values, or {prefix, glob, min, max, not}. A fact that the event does not have never matches.
-	Where map[string]Condition `yaml:"where,omitempty" validate:"dive,keys,fact,endkeys"`
+	Where map[string]Condition `yaml:"where,omitempty" validate:"dive,keys,fact,endkeys,required"`
 }
 
 // Session says what runs and what it is told.
@@ -264,5 +264,5 @@ type Enforcer struct {
 	// Mode is shadow (default) or hard for this module alone.
 	Mode Mode `yaml:"mode,omitempty" validate:"omitempty,oneof=shadow hard" digest:"-"`
 	// Params are the module's settings.
-	Params map[string]string `yaml:"params,omitempty"`
+	Params map[string]string `yaml:"params,omitempty" validate:"dive,keys,token,endkeys"`
 }

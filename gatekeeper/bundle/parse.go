@@ -37,6 +37,19 @@ const factsPrefix = "facts."
 //
 // Canonical bytes are YAML too: Parse(b.Canonical()) has b's digest.
 func Parse(src []byte) (*Bundle, error) {
+	b, err := parse(src)
+	if err != nil {
+		return nil, err
+	}
+	// A version is kept as its canonical bytes and read again at every start. A
+	// string that YAML escapes may hold but plain text may not would only show then.
+	if again, err := parse(b.Canonical()); err != nil || again.Digest() != b.Digest() {
+		return nil, invalid("bundle: holds characters that cannot be written out plainly", "remove control and invisible characters")
+	}
+	return b, nil
+}
+
+func parse(src []byte) (*Bundle, error) {
 	b := &Bundle{}
 	if err := strictyaml.Decode("bundle", src, b); err != nil {
 		return nil, err

@@ -146,10 +146,11 @@ func denyMatch(pattern, path string) bool { return pathMatch("/"+pattern, "/"+pa
 func denyCovers(a, b string) bool { return pathCovers("/"+a, "/"+b) }
 
 // modelMatch reports whether a model's name is allowed; a trailing star stands
-// for any ending.
+// for any ending without a slash.
 func modelMatch(pattern, name string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(name, prefix)
+		rest, ok := strings.CutPrefix(name, prefix)
+		return ok && !strings.Contains(rest, "/")
 	}
 	return pattern == name
 }

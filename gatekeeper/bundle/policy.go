@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// PolicyVersion is the version of the compiled policy's shape.
-const PolicyVersion = 1
-
 // Policy compiles the bundle for one subject: the JSON that enforcers are
 // configured with. Sets are resolved to their hosts, names to ids, {entity} to
 // the subject's, defaults written out. Neither the mode nor a credential is in
@@ -32,8 +29,7 @@ func (b *Bundle) Policy(sets SetResolver, s Subject) ([]byte, error) {
 		}
 	}
 	p := map[string]any{
-		"version": PolicyVersion,
-		"bundle":  b.Name, "digest": fmt.Sprintf("%x", b.Digest()),
+		"bundle": b.Name, "digest": fmt.Sprintf("%x", b.Digest()),
 		"egress": egress, "models": treeOf(b.Models), "operations": treeOf(b.Operations), "telemetry": treeOf(b.Telemetry),
 	}
 	if b.Git != nil {
@@ -64,8 +60,8 @@ func (b *Bundle) SetDigests(sets SetResolver) (map[string][32]byte, error) {
 	return out, nil
 }
 
-// compiled is one rule of the policy. Caps stand only where they differ from
-// the default, which the door knows.
+// compiled is one rule of the policy. Caps (bytes, milliseconds) stand only
+// where they differ from the default, which the door knows.
 func (e *Egress) compiled(id string) map[string]any {
 	m := map[string]any{
 		"id": id, "host": e.Host + e.TCP, "ports": treeOf(e.Ports), "schemes": treeOf(e.Schemes), "methods": treeOf(e.Methods), "paths": treeOf(e.Paths),
@@ -88,7 +84,7 @@ func (e *Egress) compiled(id string) map[string]any {
 	extra("names", int64(e.Names), e.Names != 0)
 	extra("up", int64(e.Up), e.Up != defaultUp)
 	extra("down", int64(e.Down), e.Down != defaultDown)
-	extra("idle_ms", time.Duration(e.Idle).Milliseconds(), e.Idle != defaultIdle)
+	extra("idle", time.Duration(e.Idle).Milliseconds(), e.Idle != defaultIdle)
 	return m
 }
 
@@ -105,6 +101,9 @@ func (g *Git) compiled(s Subject) map[string]any {
 				continue // an event about nothing has no branch of its own
 			}
 			refs = append(refs, strings.ReplaceAll(ref, entityMark, s.Entity))
+		}
+		if len(refs) == 0 {
+			return m
 		}
 		m["push"] = map[string]any{"refs": refs, "force": p.Force, "delete": p.Delete, "deny_paths": treeOf(p.DenyPaths)}
 	}
