@@ -98,8 +98,8 @@ type Session struct {
 	Agent Agent `yaml:"agent" validate:"required"`
 	// Task is what the agent is asked to do. {{ name }} stands for a fact, entity, or repository.name; text cannot be named.
 	Task string `yaml:"task" validate:"required,max=8192"`
-	// Deliver lists the JSON pointers of the event's text that the session is shown; * stands for any index. Without it, a list for each kind of event (see below).
-	Deliver []string `yaml:"deliver,omitempty" validate:"unique,dive,pointer"`
+	// Deliver lists the JSON pointers of the event's text that the session is shown; * stands for any index. Without it, a list for each kind of event (see below); an empty list delivers nothing.
+	Deliver []string `yaml:"deliver,omitempty" validate:"unique,dive,pointer" digest:"empty"`
 	// Payload also delivers the redacted original body. The floor is then the lowest origin of anything in it.
 	Payload bool `yaml:"payload,omitempty"`
 	// Rootfs is host (default: read-only system folders), {dir: PATH} or {oci: IMAGE@sha256:...}.

@@ -37,7 +37,8 @@ func treeOfValue(v reflect.Value) any {
 		m := map[string]any{}
 		for i := range v.NumField() {
 			f := v.Type().Field(i)
-			if !f.IsExported() || f.Tag.Get("digest") == "-" || v.Field(i).IsZero() {
+			tag := f.Tag.Get("digest")
+			if !f.IsExported() || tag == "-" || v.Field(i).IsZero() || tag != "empty" && empty(v.Field(i)) {
 				continue
 			}
 			name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
@@ -66,6 +67,12 @@ func treeOfValue(v reflect.Value) any {
 		return v.Uint()
 	}
 	panic("bundle: no canonical form for " + v.Type().String())
+}
+
+// empty reports whether a list or map has nothing in it. Writing it so means
+// the same as not writing it, except for session.deliver.
+func empty(v reflect.Value) bool {
+	return (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
 }
 
 // marshal writes a tree as JSON: encoding/json sorts map keys, and the trees

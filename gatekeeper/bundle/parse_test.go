@@ -135,6 +135,7 @@ func TestParseNormalizes(t *testing.T) {
 			minimal + "operations: [scm.comment, scm.pr.create]\n",
 			minimal + "operations: [scm.pr.create, scm.comment]\n",
 		},
+		"empty_list": {minimal + "operations: []\nenforcers: {}\n", minimal},
 		"money_and_time": {
 			minimal + "spend: {limit: 5 USD}\n",
 			minimal + "spend: {limit: 5.000 USD}\n",
@@ -155,6 +156,13 @@ func TestParseNormalizes(t *testing.T) {
 			}
 		})
 	}
+	t.Run("empty_deliver_is_not_default", func(t *testing.T) {
+		a := parse(t, minimal)
+		b := parse(t, head+"session: {agent: codex, task: go, deliver: []}\n")
+		if a.Digest() == b.Digest() || parse(t, string(b.Canonical())).Digest() != b.Digest() {
+			t.Errorf("digests are wrong:\n%s\n%s", a.Canonical(), b.Canonical())
+		}
+	})
 	t.Run("order_of_rules_counts", func(t *testing.T) {
 		// Rule ids in receipts are indexes, so another order is another version.
 		a := parse(t, minimal+"egress: [{host: a.test}, {host: b.test}]\n")
