@@ -39,8 +39,19 @@ func (r *Receipt) Append(b []byte) ([]byte, error) {
 // The error says what is wrong by ErrUnsupported (newer than this package),
 // ErrSchema (canonical, but not a receipt of format v1) or ErrCanonical.
 func Decode(b []byte) (*Receipt, error) {
+	r, err := decode(b)
+	if err != nil && newer(b) {
+		return nil, fmt.Errorf("receipt: %w: %w", ErrUnsupported, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("receipt: %w", err)
+	}
+	return r, nil
+}
+
+func decode(b []byte) (*Receipt, error) {
 	if len(b) > MaxReceipt { // RC-45
-		return nil, fmt.Errorf("receipt: %w: %d bytes", ErrSchema, len(b))
+		return nil, fmt.Errorf("%w: %d bytes", ErrSchema, len(b))
 	}
 	r := new(Receipt)
 	c := codec{reading: true}
@@ -48,21 +59,17 @@ func Decode(b []byte) (*Receipt, error) {
 	c.s.Object()
 	r.fields(&c)
 	c.s.EndObject()
-	err := wrapCanon(c.s.End())
-	if err == nil {
-		err = r.check()
+	if err := wrapCanon(c.s.End()); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		if newer(b) {
-			return nil, fmt.Errorf("receipt: %w: %w", ErrUnsupported, err)
-		}
-		return nil, fmt.Errorf("receipt: %w", err)
+	if err := r.check(); err != nil {
+		return nil, err
 	}
 	// The walk above already admits one spelling only; encoding again makes
 	// that a checked fact and not a property of its code (RC-22).
 	again, err := r.Append(make([]byte, 0, len(b)))
 	if err != nil || !bytes.Equal(again, b) {
-		return nil, fmt.Errorf("receipt: %w", ErrCanonical)
+		return nil, ErrCanonical
 	}
 	return r, nil
 }
@@ -71,6 +78,9 @@ func Decode(b []byte) (*Receipt, error) {
 // version, of a type that v1 does not have, or to carry a critical extension:
 // then they are beyond this package, not wrong (RC-23, RC-24).
 func newer(b []byte) bool {
+	if len(b) > MaxReceipt {
+		return false
+	}
 	var probe struct {
 		V    json.Number                `json:"v"`
 		Type string                     `json:"type"`

@@ -150,12 +150,14 @@ func parseSealWords(w []string) (*Seal, error) {
 	}
 	s := &Seal{Origin: w[1], KeyID: w[2]}
 	var err error
-	if s.First, err = strconv.ParseUint(w[3], 10, 64); err != nil {
+	if s.First, err = parseNumber([]byte(w[3])); err != nil {
 		return nil, fmt.Errorf("seal: first index: %w", err)
 	}
-	if s.Count, err = strconv.Atoi(w[4]); err != nil {
-		return nil, fmt.Errorf("seal: count: %w", err)
+	count, err := parseNumber([]byte(w[4]))
+	if err != nil || count > MaxGroup {
+		return nil, errors.New("seal: malformed count")
 	}
+	s.Count = int(count)
 	if s.Root, err = ParseHash(w[5]); err != nil {
 		return nil, fmt.Errorf("seal: root: %w", err)
 	}
@@ -230,18 +232,18 @@ func ParseHeader(v string) (*SealHeader, error) {
 	if err != nil {
 		return nil, err
 	}
-	i, err := strconv.Atoi(w[8])
-	if err != nil || i < 0 || i >= s.Count {
+	i, err := parseNumber([]byte(w[8]))
+	if err != nil || i >= uint64(s.Count) {
 		return nil, errors.New("seal header: position outside the group")
 	}
-	path, err := parsePath(w[9])
+	path, err := appendPath(nil, []byte(w[9]))
 	if err != nil {
 		return nil, fmt.Errorf("seal header: %w", err)
 	}
-	if string(s.Encode())+" "+strconv.Itoa(i)+" "+formatPath(path) != v {
+	if string(s.Encode())+" "+string(w[8])+" "+formatPath(path) != v {
 		return nil, errors.New("seal header: not in its only spelling")
 	}
-	return &SealHeader{Seal: s, Proof: Proof{Index: uint64(i), Path: path}}, nil
+	return &SealHeader{Seal: s, Proof: Proof{Index: i, Path: path}}, nil
 }
 
 // Index is the log index of the leaf.
@@ -289,23 +291,4 @@ func formatPath(path []Hash) string {
 		b = canon.AppendDigest(b, h)
 	}
 	return string(b)
-}
-
-func parsePath(s string) ([]Hash, error) {
-	if s == "-" {
-		return nil, nil
-	}
-	n := strings.Count(s, ",") + 1
-	if n > maxPath { // RC-45
-		return nil, fmt.Errorf("path of %d hashes", n)
-	}
-	path := make([]Hash, 0, n)
-	for w := range strings.SplitSeq(s, ",") {
-		h, err := ParseHash(w)
-		if err != nil {
-			return nil, fmt.Errorf("path: %w", err)
-		}
-		path = append(path, h)
-	}
-	return path, nil
 }
