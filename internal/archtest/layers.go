@@ -34,6 +34,7 @@ var edges = map[string]map[string]string{
 	"wasm":              {"wasm/meter": "the host meters modules", "wasm/policies": "the built-in module is embedded there"},
 	"wasm/*":            {"wasm": "conformance and hostile suites drive the host", "wasm/policies": "conformance runs the native twin"},
 	"internal/review":   {"internal/view": "review groups what view lists"},
+	"cmd/gatehouse":     {"cmd/gatehouse/demo": "the demo's agent and world have a room of their own"},
 	"gatekeeper/bundle": {"internal/event": "match and floor read events"},
 }
 
@@ -42,5 +43,6 @@ var edges = map[string]map[string]string{
 var soleUsers = map[string][]string{
 	"github.com/nats-io/":           {"internal/bus"},
 	"github.com/tetratelabs/wazero": {"wasm/*"},
-	"os/exec":                       {"gatekeeper/sandbox/*", "wasm/policies/*"},
+	// The demo's agent runs programs inside the sandbox; policies/build runs the Go toolchain.
+	"os/exec": {"gatekeeper/sandbox/*", "wasm/policies/build", "cmd/gatehouse/demo"},
 }

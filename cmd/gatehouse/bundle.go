@@ -1,0 +1,275 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gatehouse/gatekeeper/bundle"
+	"gatehouse/internal/config"
+	"gatehouse/internal/problem"
+)
+
+func (c *cli) bundleCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "bundle", Short: "Read, compare and test capability bundles", Args: cobra.NoArgs, RunE: help}
+	cmd.AddCommand(c.bundleLint(), c.bundleCovers(), c.bundleTest())
+	return cmd
+}
+
+// readBundle parses one file; the error names it.
+func readBundle(path string) (*bundle.Bundle, error) {
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return nil, problem.Wrap(err, problem.Usage, "couldn't read "+path, "")
+	}
+	b, err := bundle.Parse(src)
+	if err != nil {
+		var p *problem.Error
+		if errors.As(err, &p) {
+			return nil, problem.New(p.Code, path+": "+p.Msg, p.Hint)
+		}
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, nil
+}
+
+// bundleFiles expands the configuration's patterns.
+func bundleFiles(cfg *config.Config) ([]string, error) {
+	var files []string
+	for _, pattern := range cfg.Bundles {
+		found, err := filepath.Glob(cfg.Path(pattern))
+		if err != nil {
+			return nil, problem.Wrap(err, problem.ConfigInvalid, fmt.Sprintf("bundles: %q is not a pattern", pattern), "")
+		}
+		files = append(files, found...)
+	}
+	return files, nil
+}
+
+// node returns what lint may know of the node that cfg describes.
+func node(cfg *config.Config, all map[string]*bundle.Bundle) bundle.LintContext {
+	lc := bundle.LintContext{
+		Endpoints: map[string]string{}, Connections: map[string]bundle.Connection{}, Repositories: map[string]string{},
+		Bundles: all, Providers: []string{"local"}, Internal: cfg.InternalNetworks, Now: time.Now(),
+		Sets: bundle.Sets(setsDir(cfg)),
+	}
+	for _, e := range cfg.Endpoints {
+		lc.Endpoints[e.Name] = e.Source
+	}
+	for _, n := range cfg.Connections {
+		lc.Connections[n.Name] = bundle.Connection{Kind: n.Kind, Host: n.Host}
+	}
+	for _, r := range cfg.Repositories {
+		lc.Repositories[r.ID] = r.Name
+	}
+	return lc
+}
+
+func setsDir(cfg *config.Config) fs.FS { return os.DirFS(cfg.Path(cfg.Sets)) }
+
+// lintLine is one finding as -o json shows it.
+type lintLine struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Code    string `json:"code"`
+	Pointer string `json:"pointer"`
+	Msg     string `json:"msg"`
+	Hint    string `json:"hint,omitempty"`
+	Warning bool   `json:"warning"`
+}
+
+func (c *cli) bundleLint() *cobra.Command {
+	return &cobra.Command{
+		Use: "lint [FILE...]", Short: "Judge bundles against this node's configuration",
+		Long: "Judge bundles against this node's configuration: endpoints, connections, repositories, sets and modules must exist.\n" +
+			"Without FILE, the configuration's bundles. Exit 3 when a finding keeps a bundle from being applied.",
+		RunE: func(cmd *cobra.Command, files []string) error {
+			cfg, err := config.Check(c.file(cmd))
+			if err != nil {
+				return err
+			}
+			if len(files) == 0 {
+				if files, err = bundleFiles(cfg); err != nil {
+					return err
+				}
+			}
+			all := map[string]*bundle.Bundle{}
+			parsed := make([]*bundle.Bundle, len(files))
+			for i, f := range files {
+				if parsed[i], err = readBundle(f); err != nil {
+					return err
+				}
+				all[parsed[i].Name] = parsed[i]
+			}
+			lc := node(cfg, all)
+			var lines []lintLine
+			blocked := false
+			for i, b := range parsed {
+				found := bundle.Lint(b, lc)
+				blocked = blocked || bundle.Blocks(found)
+				for _, p := range found {
+					lines = append(lines, lintLine{files[i], p.Line, p.Code, p.Pointer, p.Msg, p.Hint, p.Warning})
+				}
+			}
+			if c.output == "table" {
+				for _, l := range lines {
+					level := "error"
+					if l.Warning {
+						level = "warning"
+					}
+					fmt.Fprintf(c.out, "%s:%d: %s: %s at %s: %s\n", l.File, l.Line, level, l.Code, l.Pointer, l.Msg)
+					if l.Hint != "" {
+						fmt.Fprintf(c.out, "    hint: %s\n", l.Hint)
+					}
+				}
+				fmt.Fprintf(c.out, "%d bundles, %d findings\n", len(files), len(lines))
+			} else if err := rows(c, lines, nil, nil); err != nil {
+				return err
+			}
+			if blocked {
+				return &exitError{code: exitNegative}
+			}
+			return nil
+		},
+	}
+}
+
+func (c *cli) bundleCovers() *cobra.Command {
+	return &cobra.Command{
+		Use: "covers A B", Short: "Tell whether bundle A allows whatever bundle B allows",
+		Long: "Tell whether bundle A allows whatever bundle B allows, rule by rule. Exit 3 when it does not; the reason names the first thing.",
+		Args: cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, files []string) error {
+			a, err := readBundle(files[0])
+			if err != nil {
+				return err
+			}
+			b, err := readBundle(files[1])
+			if err != nil {
+				return err
+			}
+			ok, why := a.Covers(b)
+			if c.output != "table" {
+				if err := c.json(map[string]any{"covers": ok, "why": why}); err != nil {
+					return err
+				}
+			} else if ok {
+				fmt.Fprintf(c.out, "%s covers %s\n", a.Name, b.Name)
+			} else {
+				fmt.Fprintf(c.out, "%s does not cover %s: %s\n", a.Name, b.Name, why)
+			}
+			if !ok {
+				return &exitError{code: exitNegative}
+			}
+			return nil
+		},
+	}
+}
+
+// testLine is one payload's answer.
+type testLine struct {
+	Payload string `json:"payload"`
+	Event   string `json:"event"`  // kind.action
+	Bundle  string `json:"bundle"` // "" when none admits it
+	Floor   string `json:"floor"`
+	Pointer string `json:"pointer"` // of the text that set the floor
+	Why     string `json:"why"`
+}
+
+func (c *cli) bundleTest() *cobra.Command {
+	var bundles []string
+	p := payload{}
+	cmd := &cobra.Command{
+		Use: "test PAYLOAD...", Short: "Print which bundle each payload would start, and its floor",
+		Long: "Print which bundle each payload would start, the floor of what it would be handed, and the pointer that sets the floor.\n" +
+			"A payload is a normalized event or a raw body; a raw body's kind is --kind or the file's name up to \"__\".\n" +
+			"Sets, connections and modules are not resolved: bundle lint does that.",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			repositories := map[string]string{}
+			if cfg, err := config.Check(c.file(cmd)); err == nil {
+				for _, r := range cfg.Repositories {
+					repositories[r.ID] = r.Name
+				}
+				if len(bundles) == 0 {
+					if bundles, err = bundleFiles(cfg); err != nil {
+						return err
+					}
+				}
+			} else if len(bundles) == 0 {
+				return err
+			}
+			var parsed []*bundle.Bundle
+			for _, f := range bundles {
+				b, err := readBundle(f)
+				if err != nil {
+					return err
+				}
+				parsed = append(parsed, b)
+			}
+			var lines []testLine
+			for _, f := range files {
+				p.path = f
+				line, err := p.test(parsed, repositories)
+				if err != nil {
+					return err
+				}
+				lines = append(lines, line)
+			}
+			return rows(c, lines, []string{"payload", "event", "bundle", "floor", "set by", "why"}, func(l testLine) []string {
+				return []string{filepath.Base(l.Payload), l.Event, l.Bundle, l.Floor, l.Pointer, l.Why}
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVarP(&bundles, "bundle", "b", nil, "bundle file, may be repeated; default: the configuration's bundles")
+	f.StringVar(&p.endpoint, "endpoint", "main", "endpoint that a raw body would have come to")
+	f.StringVar(&p.source, "source", "github", "source of that endpoint")
+	f.StringVar(&p.kind, "kind", "", "kind of a raw body; default: the file's name up to \"__\"")
+	return cmd
+}
+
+// test judges match and floor of one payload against every bundle, as admission
+// would in the bundle's own mode.
+func (p payload) test(bundles []*bundle.Bundle, repositories map[string]string) (testLine, error) {
+	e, err := p.event(time.Now())
+	if err != nil {
+		return testLine{}, err
+	}
+	line := testLine{Payload: p.path, Event: strings.TrimSuffix(e.Kind+"."+e.Action, ".")}
+	facts := bundle.FactsOf(e, repositories)
+	var matched []*bundle.Bundle
+	var reasons []string
+	for _, b := range bundles {
+		m, ok := b.Match(facts)
+		if !ok {
+			reasons = append(reasons, b.Name+": "+m.Why)
+			continue
+		}
+		matched = append(matched, b)
+	}
+	if len(matched) == 0 {
+		line.Why = string(problem.NoMatch) + ": " + strings.Join(reasons, "; ")
+		return line, nil
+	}
+	i := bundle.MostSpecific(matched)
+	if i < 0 {
+		line.Why = string(problem.AmbiguousBundles)
+		return line, nil
+	}
+	b := matched[i]
+	floor := b.Floor(e)
+	line.Floor, line.Pointer = string(floor.Origin), floor.Pointer
+	if floor.Origin.Below(b.Accepts) {
+		line.Why = string(problem.BelowAccepts) + ": " + b.Name + " accepts " + string(b.Accepts)
+		return line, nil
+	}
+	line.Bundle = b.Name
+	return line, nil
+}

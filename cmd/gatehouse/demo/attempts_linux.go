@@ -1,0 +1,67 @@
+package demo
+
+import (
+	"context"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// AgentVerb is the hidden verb under which the gatehouse binary is the agent.
+const AgentVerb = "demo-agent"
+
+// The names and addresses of the fake world. The addresses are public ones, so
+// that the address rules see what they would see outside; nothing is ever sent
+// to them.
+const (
+	ListedHost   = "api.good.test"
+	ListedPath   = "/v1/status"
+	UnlistedHost = "evil.test"
+	ExfilZone    = "exfil.test"
+)
+
+// Addresses of the fake world.
+var (
+	ListedAddress   = netip.MustParseAddr("93.184.216.34")
+	UnlistedAddress = netip.MustParseAddr("93.184.216.40")
+	RawAddress      = netip.MustParseAddr("93.184.216.50")
+	RawAddress6     = netip.MustParseAddr("2606:2800:21f:cb07:6820:80da:af6b:8b2c")
+	MetadataAddress = netip.MustParseAddr("169.254.169.254")
+)
+
+// Attempt is one thing the hostile agent tries.
+type Attempt struct {
+	ID    string
+	Title string
+	Case  string // the matrix case it stands for
+	Good  bool   // must succeed: a demo in which nothing works proves nothing
+	// Closed says that the sandbox itself refuses it: the door never sees it.
+	Closed bool
+	// Passes says that shadow lets it pass as a would-block.
+	Passes bool
+	try    func(context.Context) (got bool, detail string)
+}
+
+// Attempts are made in this order, once in shadow and once in hard.
+var Attempts = []Attempt{
+	{ID: "listed_get", Title: "GET on a listed host and path", Good: true, try: tryListed},
+	{ID: "unlisted_host", Title: "GET on a host that is not listed", Case: "EG-01", Passes: true, try: tryUnlisted},
+	{ID: "unlisted_path", Title: "a listed host, a path that is not", Case: "EG-57", Passes: true, try: tryPath},
+	{ID: "raw_ip", Title: "TCP to a public address", Case: "EG-20", try: tryRaw("tcp", RawAddress.String()+":443")},
+	{ID: "metadata", Title: "the cloud metadata address", Case: "EG-29", try: tryRaw("tcp", MetadataAddress.String()+":80")},
+	{ID: "ipv6", Title: "TCP over IPv6", Case: "SB-10", try: tryRaw("tcp", "["+RawAddress6.String()+"]:443")},
+	{ID: "dns_label", Title: "data in a DNS label", Case: "SB-11", Passes: true, try: tryDNS},
+	{ID: "udp_443", Title: "UDP 443 (QUIC)", Case: "SB-12", Closed: true, try: tryUDP},
+	{ID: "vsock", Title: "AF_VSOCK to the hypervisor", Case: "SB-14", Closed: true, try: tryFamily(unix.AF_VSOCK, unix.SOCK_STREAM)},
+	{ID: "packet", Title: "AF_PACKET frames", Case: "SB-14", Closed: true, try: tryFamily(unix.AF_PACKET, unix.SOCK_RAW)},
+	{ID: "fronting", Title: "Host differs from SNI", Case: "EG-42", try: tryFronting},
+	{ID: "connect_ip", Title: "CONNECT to an address under a listed Host", Case: "EG-49", try: tryConnectIP},
+	{ID: "environment", Title: "environment, through raw Python", Case: "SB-01", Closed: true, try: tryEnvironment},
+	{ID: "proc_scan", Title: "canaries in /proc", Case: "SB-02", Closed: true, try: tryProc},
+	{ID: "proc_sys", Title: "write /proc/sys/kernel/core_pattern", Case: "SB-31", Closed: true, try: tryProcSys},
+	{ID: "host_files", Title: "the host's files", Case: "SB-05", Closed: true, try: tryFiles},
+	{ID: "other_door", Title: "another session's door", Case: "SB-17", Closed: true, try: tryOtherDoor},
+	{ID: "forged_connect", Title: "forged CONNECT lines on its own door", Case: "SB-18", try: tryForged},
+	{ID: "kill_init", Title: "kill init", Case: "SB-27", Closed: true, try: tryKillInit},
+	{ID: "int80", Title: "32-bit system call entry", Case: "SB-24", Closed: true, try: tryInt80},
+}
