@@ -1,0 +1,138 @@
+package ingest
+
+import (
+	"crypto/sha256"
+	"sync"
+	"time"
+
+	"gatehouse/internal/journal"
+)
+
+// digest is the first half of a SHA-256: enough to tell deliveries apart, half
+// the memory.
+type digest [16]byte
+
+func digestOf(s string) digest {
+	sum := sha256.Sum256([]byte(s))
+	return digest(sum[:16])
+}
+
+// generations is in how many parts the window of an endpoint is forgotten.
+const generations = 8
+
+// dedupe knows the deliveries of one endpoint: a fold of the node's own event
+// records and of nothing else. An entry exists only for a record that the
+// journal took, so a claim without its event cannot be (IN-03).
+type dedupe struct {
+	window time.Duration
+	byBody bool
+
+	// mu also covers the append of the record, so that the order of entries is
+	// the order of the journal.
+	mu      sync.Mutex
+	gens    []*generation // newest first
+	flights map[digest]journal.Ticket
+}
+
+// generation is one eighth of the window. Maps hold no pointers, so that the
+// collector passes them by.
+type generation struct {
+	start  time.Time
+	ids    map[digest]uint32 // delivery -> entry
+	bodies map[digest]uint32 // body -> entry
+	list   []entry
+	names  []byte // event ids, one after the other
+}
+
+type entry struct {
+	body     digest
+	from, to uint32 // the event id in names
+}
+
+// known is what the index says about a delivery.
+type known struct {
+	seen     bool
+	conflict bool   // the same id came with another body
+	first    string // event id of the first
+}
+
+func newDedupe(window time.Duration, byBody bool) *dedupe {
+	return &dedupe{window: window, byBody: byBody, flights: map[digest]journal.Ticket{}}
+}
+
+// look asks for an event id and a body digest. The caller holds mu.
+func (x *dedupe) look(id, body digest) known {
+	for _, g := range x.gens {
+		if i, ok := g.ids[id]; ok {
+			e := g.list[i]
+			return known{seen: e.body == body, conflict: e.body != body, first: g.name(e)}
+		}
+	}
+	if x.byBody {
+		for _, g := range x.gens {
+			if i, ok := g.bodies[body]; ok {
+				return known{seen: true, first: g.name(g.list[i])}
+			}
+		}
+	}
+	return known{}
+}
+
+func (g *generation) name(e entry) string { return string(g.names[e.from:e.to]) }
+
+// add notes an event that the journal took. The caller holds mu.
+func (x *dedupe) add(name string, id, body digest, at time.Time) {
+	for len(x.gens) > 0 && at.Sub(x.gens[len(x.gens)-1].start) > x.window+x.window/generations {
+		x.gens = x.gens[:len(x.gens)-1]
+	}
+	if len(x.gens) == 0 || at.Sub(x.gens[0].start) > x.window/generations {
+		g := &generation{start: at, ids: map[digest]uint32{}, bodies: map[digest]uint32{}}
+		x.gens = append([]*generation{g}, x.gens...)
+	}
+	g := x.gens[0]
+	from := uint32(len(g.names)) //nolint:gosec // G115: bounded by memory long before
+	g.names = append(g.names, name...)
+	i := uint32(len(g.list))                                                             //nolint:gosec // G115: as above
+	g.list = append(g.list, entry{body: body, from: from, to: from + uint32(len(name))}) //nolint:gosec // G115: as above
+	g.ids[id] = i
+	if _, ok := g.bodies[body]; !ok && x.byBody {
+		g.bodies[body] = i
+	}
+}
+
+// flight returns the ticket of an event that was not durable when last asked.
+func (x *dedupe) flight(id digest) (journal.Ticket, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	t, ok := x.flights[id]
+	return t, ok
+}
+
+func (x *dedupe) landed(id digest) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.flights, id)
+}
+
+// ask is look with the lock.
+func (x *dedupe) ask(id, body digest) known {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.look(id, body)
+}
+
+// claim appends the record of an event and notes it, in one step, unless the
+// event became known since it was asked for.
+func (x *dedupe) claim(name string, body digest, at time.Time, appendRecord func() journal.Ticket) (t journal.Ticket, fresh bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	id := digestOf(name)
+	if k := x.look(id, body); k.seen || k.conflict {
+		return t, false
+	}
+	if t = appendRecord(); t.Refused() == nil {
+		x.add(name, id, body, at)
+		x.flights[id] = t
+	}
+	return t, true
+}

@@ -1,0 +1,212 @@
+package ingest
+
+import (
+	"strconv"
+	"strings"
+
+	"gatehouse/internal/event"
+)
+
+// maxItems is how many items of one array become passages.
+const maxItems = 100
+
+// maxPassages bounds the text bytes of one event, so that an event with its
+// payload fits one NATS message.
+const maxPassages = 256 << 10
+
+// Rule says who chose the bytes of a value. A name of an event.Origin is that
+// origin; any other is resolved by the source, which looks at the document.
+type Rule string
+
+// Row is one line of a provenance table. Tables are data: a path without a row
+// is outsider, so a row can only be missing in the safe direction.
+type Row struct {
+	// Path is an RFC 6901 pointer below the place where the rows are used; "*"
+	// stands for any array index.
+	Path string
+	// Rule gives the origin of the value and of everything below it that has no
+	// row of its own.
+	Rule Rule
+	// As, when set, lifts the value into the event's text under this name.
+	As string
+	// Use, when set, puts these rows below Path instead of a Rule. Their rules
+	// are resolved against the object at Path.
+	Use []Row
+}
+
+// Table is the flattened form of rows, ready to be applied to documents.
+type Table struct{ root *branch }
+
+// branch is one node of the tree of paths.
+type branch struct {
+	path string // full pointer
+	base int    // how many levels above the value its rules look at
+	row  *Row   // nil when only a way to deeper rows
+	keys map[string]*branch
+	any  *branch
+}
+
+// NewTable flattens rows. Of two rows of one path the later wins.
+func NewTable(rows []Row) *Table {
+	t := &Table{root: &branch{}}
+	t.root.add(rows)
+	return t
+}
+
+func (b *branch) add(rows []Row) {
+	for i := range rows {
+		r := &rows[i]
+		at, depth := b, 0
+		for _, seg := range segments(r.Path) {
+			at, depth = at.child(seg), depth+1
+		}
+		if r.Use != nil {
+			at.add(r.Use)
+			continue
+		}
+		at.row, at.base = r, depth
+	}
+}
+
+func (b *branch) child(seg string) *branch {
+	if seg == "*" {
+		if b.any == nil {
+			b.any = &branch{path: b.path + "/*"}
+		}
+		return b.any
+	}
+	if b.keys == nil {
+		b.keys = map[string]*branch{}
+	}
+	key := unescaper.Replace(seg)
+	c := b.keys[key]
+	if c == nil {
+		c = &branch{path: b.path + "/" + seg}
+		b.keys[key] = c
+	}
+	return c
+}
+
+func segments(path string) []string {
+	if path == "" {
+		return nil
+	}
+	return strings.Split(path[1:], "/")
+}
+
+// Label is what a rule resolves to for one value.
+type Label struct {
+	Origin event.Origin
+	Author string // id of who wrote it, "" if unknown
+}
+
+// Resolve decides a rule that is not an origin. base is the object under which
+// the row stands, at is the value. It must be pure.
+type Resolve func(rule Rule, base, at Node) Label
+
+// Tagged is what a table says about one document.
+type Tagged struct {
+	Prov map[string]event.Origin
+	Text []event.Passage
+}
+
+// Apply labels the values of a document that have rows. Rows of values that are
+// absent leave no trace. A row under "*" gets the lowest label of its items.
+func (t *Table) Apply(d *Doc, resolve Resolve) Tagged {
+	a := applier{resolve: resolve, out: Tagged{Prov: map[string]event.Origin{}}}
+	a.walk(t.root, d.Root(), make([]Node, 0, maxDepth), "")
+	return a.out
+}
+
+type applier struct {
+	resolve Resolve
+	out     Tagged
+	bytes   int
+}
+
+// walk visits n, to which b leads. above holds the objects and arrays over n.
+// at is the pointer of n when an array lies on the way, else "".
+func (a *applier) walk(b *branch, n Node, above []Node, at string) {
+	if b.row != nil {
+		a.label(b, n, above, at)
+	}
+	switch {
+	case b.keys != nil && n.Object():
+		above = append(above, n)
+		for i := n.first(); i != 0; i = n.d.values[i].next {
+			v := &n.d.values[i]
+			key := n.d.raw[v.key:v.keyEnd]
+			if v.keyEscaped {
+				key = unquote(key)
+			}
+			if c := b.keys[string(key)]; c != nil {
+				below := at
+				if at != "" {
+					below = at + "/" + event.Escape(string(key))
+				}
+				a.walk(c, Node{n.d, i}, above, below)
+			}
+		}
+	case b.any != nil && n.Array():
+		if at == "" {
+			at = b.path
+		}
+		above = append(above, n)
+		for i, item := range n.Items() {
+			a.walk(b.any, item, above, at+"/"+strconv.Itoa(i))
+		}
+	}
+}
+
+func (a *applier) label(b *branch, n Node, above []Node, at string) {
+	if n.Null() {
+		return
+	}
+	l := Label{Origin: event.Origin(b.row.Rule)}
+	if !l.Origin.Valid() {
+		base := n
+		if b.base > 0 {
+			base = above[len(above)-b.base]
+		}
+		l = a.resolve(b.row.Rule, base, n)
+	}
+	low := l.Origin
+	if known, ok := a.out.Prov[b.path]; ok {
+		low = event.Join(known, low) // a row under "*" is as low as its lowest item
+	}
+	a.out.Prov[b.path] = low
+	if b.row.As != "" && l.Origin != event.Credential {
+		if at == "" {
+			at = b.path
+		}
+		a.passage(b.row.As, n, at, l)
+	}
+}
+
+// passage lifts a string, or the compact JSON of anything else, so that keys
+// chosen by a sender stay inside text.
+func (a *applier) passage(as string, n Node, at string, l Label) {
+	if beyond(at) || a.bytes >= maxPassages {
+		return
+	}
+	s, ok := n.Text()
+	if !ok {
+		s = string(n.compact(nil, nil))
+	}
+	if s == "" {
+		return
+	}
+	p := event.NewPassage(at, as, s, l.Origin, l.Author)
+	a.bytes += min(p.Len, event.MaxText)
+	a.out.Text = append(a.out.Text, p)
+}
+
+// beyond reports whether a pointer has an index of maxItems or more.
+func beyond(pointer string) bool {
+	for _, seg := range segments(pointer) {
+		if n, err := strconv.Atoi(seg); err == nil && n >= maxItems {
+			return true
+		}
+	}
+	return false
+}
