@@ -84,7 +84,7 @@ func (b *Bundle) allDelivered() []string {
 		for _, t := range b.Triggers {
 			for _, k := range t.Kinds {
 				kind, _, _ := strings.Cut(k, ".")
-				all = append(all, KindOf(t.Source, kind).Deliver...)
+				all = append(all, DefaultDeliver(t.Source, kind)...)
 			}
 		}
 	}

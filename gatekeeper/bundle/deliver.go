@@ -35,7 +35,7 @@ func (b *Bundle) deliverFor(source, kind string) []string {
 	if b.Session.Deliver != nil {
 		return b.Session.Deliver
 	}
-	return KindOf(source, kind).Deliver
+	return DefaultDeliver(source, kind)
 }
 
 // Floor returns the lowest origin of the delivered text (of the whole payload

@@ -88,22 +88,19 @@ func (f Facts) RepositoryID() string { return f.values[idOfRepository] }
 func Entity(e *event.Event) string {
 	switch e.Entity.Kind {
 	case "workflow_run":
-		if prs := e.Lists["pull_requests"]; len(prs) == 1 && e.Facts["fork"] == "false" && entityForm.MatchString(prs[0]) {
+		// The source lists a pull request only if head and base are this repository.
+		if prs := e.Lists["pull_requests"]; len(prs) == 1 && entityForm.MatchString("pr-"+prs[0]) {
 			return "pr-" + prs[0]
 		}
-		id := e.Facts["workflow_id"]
-		if !entityForm.MatchString(id) {
+		// The branch's name is text. A digest of it tells branches apart and says nothing.
+		name := "wf-" + e.Facts["workflow_id"] + "-" + e.Facts["branch_hash"]
+		if e.Facts["workflow_id"] == "" || len(e.Facts["branch_hash"]) != 8 || !entityForm.MatchString(name) {
 			return ""
 		}
-		// The branch's name is text. A digest of it tells branches apart and says nothing.
-		sum := sha256.Sum256([]byte(headBranch(e)))
-		return "wf-" + id + "-" + hex.EncodeToString(sum[:4])
+		return name
 	case "pull_request":
 		return numbered("pr", e.Entity)
 	case "issue":
-		if e.Facts["issue.pull_request"] == "true" {
-			return numbered("pr", e.Entity)
-		}
 		return numbered("issue", e.Entity)
 	case "":
 		return ""
@@ -130,16 +127,6 @@ func numbered(prefix string, e event.Entity) string {
 		return ""
 	}
 	return name
-}
-
-// headBranch is the branch that a workflow run was for.
-func headBranch(e *event.Event) string {
-	for _, p := range e.Text {
-		if p.Pointer == "/workflow_run/head_branch" {
-			return p.Value.Untrusted()
-		}
-	}
-	return ""
 }
 
 // EntityKey tells entities of different repositories apart, "" for an event

@@ -83,7 +83,11 @@ type LintContext struct {
 	Sets         SetResolver
 	Modules      []string       // name@sha256:digest
 	Internal     []netip.Prefix // internal_networks
-	Now          time.Time
+	// Kinds returns what a source states about a kind of event, false for a kind
+	// without a table. The kinds of webhook, standard-webhooks and cron are the
+	// operator's own and are not asked for.
+	Kinds func(source, kind string) (Vocabulary, bool)
+	Now   time.Time
 }
 
 type linter struct {
@@ -102,7 +106,8 @@ func Lint(b *Bundle, c LintContext) []Problem {
 	l.grants()
 	l.git()
 	slices.SortStableFunc(l.out, func(x, y Problem) int { return cmp.Or(cmp.Compare(x.Line, y.Line), cmp.Compare(x.Pointer, y.Pointer)) })
-	return l.out
+	// A name is judged once for each trigger.
+	return slices.Compact(l.out)
 }
 
 // Blocks reports whether any finding keeps the bundle from being applied.
@@ -137,7 +142,7 @@ func (l *linter) triggers() {
 		for k, written := range t.Kinds {
 			kind, _, _ := strings.Cut(written, ".")
 			if !l.knows(t.Source, kind) {
-				l.add(LintUnknownKind, at+"/kinds/"+strconv.Itoa(k), near(kind, maps.Keys(kinds[t.Source])), "no session starts from %s events of kind %q", t.Source, kind)
+				l.add(LintUnknownKind, at+"/kinds/"+strconv.Itoa(k), near(kind, maps.Keys(deliverByDefault[t.Source])), "no session starts from %s events of kind %q", t.Source, kind)
 			}
 		}
 		for _, name := range slices.Sorted(maps.Keys(t.Where)) {
@@ -146,15 +151,22 @@ func (l *linter) triggers() {
 	}
 }
 
-// knows reports whether the kind has a table. Operators name the kinds of the
-// generic sources and of cron themselves.
+// knows reports whether sessions can start from the kind.
 func (l *linter) knows(source, kind string) bool {
-	switch source {
-	case "webhook", "standard-webhooks", "cron":
-		return true
+	_, ok := l.vocabulary(source, kind)
+	return event.Startable(kind) && (ok || named(source))
+}
+
+// named reports whether operators name the source's kinds themselves.
+func named(source string) bool {
+	return source == "webhook" || source == "standard-webhooks" || source == "cron"
+}
+
+func (l *linter) vocabulary(source, kind string) (Vocabulary, bool) {
+	if l.c.Kinds == nil || named(source) {
+		return Vocabulary{}, false
 	}
-	_, ok := kinds[source][kind]
-	return ok
+	return l.c.Kinds(source, kind)
 }
 
 // name judges one fact's name for one trigger.
@@ -164,7 +176,7 @@ func (l *linter) name(t *Trigger, name, pointer string) {
 	}
 	for _, written := range t.Kinds {
 		kind, _, _ := strings.Cut(written, ".")
-		known, ok := kinds[t.Source][kind]
+		known, ok := l.vocabulary(t.Source, kind)
 		if !ok || slices.Contains(known.Facts, name) {
 			continue
 		}
@@ -172,14 +184,14 @@ func (l *linter) name(t *Trigger, name, pointer string) {
 		if text := textAt(known, name); text != "" {
 			l.add(LintTemplateNamesText, pointer, "use a fact; text reaches the agent only in /gatehouse/event.md", "%s names text (%s), which somebody outside may have written", name, text)
 		} else {
-			l.add(LintUnknownFact, pointer, near(name, slices.Values(append(known.Facts, nameOfRepository, nameOfEntity))), "%s events have no fact %s", written, name)
+			l.add(LintUnknownFact, pointer, near(name, slices.Values(slices.Concat(known.Facts, []string{nameOfRepository, nameOfEntity}))), "%s events have no fact %s", written, name)
 		}
 		return
 	}
 }
 
 // textAt returns the text pointer that a dotted name spells, whole or from its end.
-func textAt(k Kind, name string) string {
+func textAt(k Vocabulary, name string) string {
 	spelled := "/" + strings.ReplaceAll(name, ".", "/")
 	for _, p := range k.Text {
 		if p == spelled || strings.HasSuffix(p, spelled) || strings.HasPrefix(p, spelled+"/") || strings.HasPrefix(spelled, "/text/") && strings.HasSuffix(p, spelled[len("/text"):]) {
@@ -203,13 +215,13 @@ func (l *linter) templates() {
 		}
 		for _, written := range t.Kinds {
 			kind, _, _ := strings.Cut(written, ".")
-			known, ok := kinds[t.Source][kind]
+			known, ok := l.vocabulary(t.Source, kind)
 			if !ok {
 				continue
 			}
 			for k, p := range l.b.Session.Deliver {
-				if !slices.Contains(known.Text, p) {
-					l.warn(LintDeliverUnknown, "/session/deliver/"+strconv.Itoa(k), near(p, slices.Values(known.Text)), "%s events are not known to have text at %s", written, p)
+				if !slices.Contains(known.Passages, p) {
+					l.warn(LintDeliverUnknown, "/session/deliver/"+strconv.Itoa(k), near(p, slices.Values(known.Passages)), "%s events are not known to have text at %s", written, p)
 				}
 			}
 			if g := l.b.Git; g != nil && g.Repository.Name == SessionRepository && !slices.Contains(known.Facts, idOfRepository) {
@@ -217,7 +229,6 @@ func (l *linter) templates() {
 			}
 		}
 	}
-	l.out = slices.CompactFunc(l.out, func(a, b Problem) bool { return a == b })
 }
 
 func (l *linter) session() {

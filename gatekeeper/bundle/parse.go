@@ -184,10 +184,10 @@ func defList[T any](p *[]T, v ...T) {
 	}
 }
 
-// acceptsIn returns the lowest origin that the bundle admits in mode: in shadow
+// AcceptsIn returns the lowest origin that the bundle admits in mode: in shadow
 // nothing stops an outsider's words from acting, so member is the least unless
 // somebody wrote the exception down (DESIGN.md section 6).
-func (b *Bundle) acceptsIn(mode Mode, now time.Time) event.Origin {
+func (b *Bundle) AcceptsIn(mode Mode, now time.Time) event.Origin {
 	if mode == Shadow && b.Accepts.Below(event.Member) && b.ShadowOutsiders.over(now) {
 		return event.Member
 	}
