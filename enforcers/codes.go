@@ -18,18 +18,20 @@ const (
 	CodeRelay              = "relay_host"      // hard set unless listed: paste, tunnel, OAST
 
 	// The door.
-	CodeMalformed        = "malformed_request" // refused before net/http saw it
-	CodeBadAuthority     = "bad_authority"     // host grammar
-	CodeBadPath          = "bad_path"          // path grammar
-	CodeMisdirected      = "misdirected"       // SNI, Host or :authority differ from the Authority
-	CodeMethodRefused    = "method_refused"    // TRACE and its kin
-	CodeUpgradeRefused   = "upgrade_refused"   // a protocol switch nothing allows
-	CodeNotHTTP          = "not_http"          // a tunnel that speaks neither TLS nor HTTP
-	CodeBodyNotInspected = "body_not_inspectable"
-	CodeForgedLine       = "forged_line" // a CONNECT line that init never writes
+	CodeMalformed         = "malformed_request"  // refused before net/http saw it
+	CodeBadAuthority      = "bad_authority"      // host grammar
+	CodeBadPath           = "bad_path"           // path grammar
+	CodeMisdirected       = "misdirected"        // SNI, Host or :authority differ from the Authority
+	CodeMethodRefused     = "method_refused"     // TRACE and its kin
+	CodeForeignCredential = "foreign_credential" // a credential from inside on a host that has a connection
+	CodeUpgradeRefused    = "upgrade_refused"    // a protocol switch nothing allows
+	CodeNotHTTP           = "not_http"           // a tunnel that speaks neither TLS nor HTTP
+	CodeBodyNotInspected  = "body_not_inspectable"
+	CodeForgedLine        = "forged_line" // a CONNECT line that init never writes
 
 	// Upstream, and the hard set.
 	CodeAddressNotPublic = "address_not_public"
+	CodeAddressNotListed = "address_not_listed" // the rule has addresses, and this is none of them
 	CodeMetadata         = "metadata_name"
 	CodeSpecialName      = "special_name"
 	CodeLoop             = "loop"
@@ -44,6 +46,8 @@ const (
 	CodeUpCap            = "upload_cap"
 	CodeDownCap          = "download_cap"
 	CodeClientGone       = "client_gone"
+	CodeClientSlow       = "client_slow" // a body that stopped coming
+	CodeClientTLS        = "client_tls"  // the client gave up the TLS handshake: usually it does not trust the session's CA
 	CodePermit           = "permit_invalid"
 	CodeCredential       = "credential_unavailable"
 	CodeNotUsed          = "not_used"         // the Permit was dropped unused

@@ -1,7 +1,10 @@
 package enforcers
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"gatehouse/internal/authority"
@@ -30,19 +33,14 @@ type Grant struct {
 	Hosts       authority.Pattern //
 	Ports       []uint16          //
 	Connection  string            // named connection whose credential is added, "" none
+	Env         string            // variable that holds the connection's placeholder inside, "" none
+	Uses        int               // how often the placeholder may be used, 0 = no limit
 	Blind       string            // "" | "tcp" | "tls": the tunnel is relayed unread
-	Addresses   []AddressRange    // non-public addresses the name may resolve to
+	Addresses   []netip.Prefix    // the only addresses the name may resolve to; nil = public ones
 	Names       int               // distinct names under a wildcard, 0 = DefaultNames
 	EncodedPath bool              // %2F in a path is let through
-	WebSocket   bool
+	WebSocket   bool              // that upgrade is let through
 	Limits      Limits
-}
-
-// AddressRange is an exact prefix with its ports. It opens nothing outside the
-// node's internal_networks and never loopback.
-type AddressRange struct {
-	Prefix netip.Prefix
-	Ports  []uint16
 }
 
 // Limits bound one permitted exchange. A zero field means the default.
@@ -59,6 +57,51 @@ const (
 	DefaultIdle  = 10 * time.Minute
 	DefaultNames = 32
 )
+
+// Grants reads what the egress rules of a compiled policy v1 grant, in the
+// policy's order.
+func Grants(policy []byte) ([]Grant, error) {
+	var p struct {
+		Egress []struct {
+			ID           string         `json:"id"`
+			Host         string         `json:"host"`
+			Ports        []uint16       `json:"ports"`
+			Connection   string         `json:"connection"`
+			Env          string         `json:"env"`
+			Uses         int            `json:"uses"`
+			Blind        string         `json:"blind"`
+			Addresses    []netip.Prefix `json:"addresses"`
+			Names        int            `json:"names"`
+			EncodedSlash bool           `json:"encoded_slash"`
+			Upgrade      string         `json:"upgrade"`
+			Up           int64          `json:"up"`
+			Down         int64          `json:"down"`
+			Idle         int64          `json:"idle"` // milliseconds
+		} `json:"egress"`
+	}
+	if err := json.Unmarshal(policy, &p); err != nil {
+		return nil, fmt.Errorf("compiled policy: %w", err)
+	}
+	grants := make([]Grant, 0, len(p.Egress))
+	for _, r := range p.Egress {
+		hosts, err := authority.ParsePattern(r.Host)
+		if err != nil {
+			return nil, fmt.Errorf("compiled policy, rule %s: %w", r.ID, err)
+		}
+		grants = append(grants, Grant{
+			Rule: r.ID, Hosts: hosts, Ports: r.Ports, Connection: r.Connection, Env: r.Env, Uses: r.Uses,
+			Blind: r.Blind, Addresses: r.Addresses, Names: r.Names, EncodedPath: r.EncodedSlash,
+			WebSocket: r.Upgrade == "websocket",
+			Limits:    Limits{Up: r.Up, Down: r.Down, Idle: time.Duration(r.Idle) * time.Millisecond},
+		})
+	}
+	return grants, nil
+}
+
+// Covers reports whether the grant is for a host and port.
+func (g *Grant) Covers(to authority.Authority) bool {
+	return g.Hosts.Match(to) && slices.Contains(g.Ports, to.Port())
+}
 
 // Or returns l with its zero fields replaced by the defaults.
 func (l Limits) Or() Limits {

@@ -104,7 +104,7 @@ func (c *Client) Close() error {
 // node itself. It is the only thing below this line that says where to go.
 type leave struct {
 	to     authority.Authority
-	ranges []enforcers.AddressRange
+	ranges []netip.Prefix  // the rule's addresses, nil = public ones
 	life   context.Context // its end closes the connection
 	key    poolKey
 }
@@ -129,7 +129,7 @@ func (c *Client) open(ctx context.Context, l leave) (*conn, error) {
 	}
 	for _, a := range addrs {
 		// EG-32, EG-33: one bad address refuses the set.
-		if err := c.admit(netip.AddrPortFrom(a, l.to.Port()), l.ranges, own); err != nil {
+		if err := c.admit(a, l.ranges, own); err != nil {
 			return nil, err
 		}
 	}

@@ -84,7 +84,7 @@ func (c *Client) dialOne(ctx context.Context, l leave, judged netip.AddrPort, ow
 			if redirected {
 				return checkRedirection(judged, got)
 			}
-			return c.admit(got, l.ranges, own)
+			return c.admit(got.Addr(), l.ranges, own)
 		},
 	}
 	raw, err := d.DialContext(ctx, network, target.String())

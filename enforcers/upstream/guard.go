@@ -11,32 +11,29 @@ import (
 	"gatehouse/internal/netguard"
 )
 
-// admit judges one address before it may be dialed: it must be public, or lie
-// both in the rule's addresses and in the node's internal_networks, and it must
-// not be this host.
-func (c *Client) admit(to netip.AddrPort, ranges []enforcers.AddressRange, own map[netip.Addr]bool) error {
-	addr := to.Addr().Unmap()
-	class, public := netguard.IsPublic(to.Addr())
-	if !public && !c.opened(netip.AddrPortFrom(addr, to.Port()), class, ranges) {
+// admit judges one address before it may be dialed. Without ranges it must be
+// public. With ranges it must lie in one of them, and if it is not public in
+// the node's internal_networks as well. It must never be this host.
+func (c *Client) admit(addr netip.Addr, ranges []netip.Prefix, own map[netip.Addr]bool) error {
+	class, public := netguard.IsPublic(addr)
+	addr = addr.Unmap()
+	within := func(p netip.Prefix) bool { return p.Contains(addr) }
+	switch {
+	case !public && !(openable(class) && slices.ContainsFunc(ranges, within) && slices.ContainsFunc(c.o.Internal, within)):
 		return fail(enforcers.CodeAddressNotPublic, "the name leads to an address that is not public", errors.New(string(class)))
-	}
-	if own[addr] || slices.Contains(c.o.Own, addr) {
+	case len(ranges) > 0 && !slices.ContainsFunc(ranges, within):
+		return fail(enforcers.CodeAddressNotListed, "the name leads to an address that the rule does not list", nil)
+	case own[addr] || slices.Contains(c.o.Own, addr):
 		return fail(enforcers.CodeLoop, "the name leads back to this host", nil) // EG-97, EG-98
+	default:
+		return nil
 	}
-	return nil
 }
 
-// opened reports whether a rule opens a non-public address. Only ordinary
-// private networks can be opened: never loopback, link-local or metadata.
-func (c *Client) opened(to netip.AddrPort, class netguard.Class, ranges []enforcers.AddressRange) bool {
-	if class != netguard.Private && class != netguard.Shared {
-		return false
-	}
-	within := func(p netip.Prefix) bool { return p.Contains(to.Addr()) }
-	return slices.ContainsFunc(c.o.Internal, within) &&
-		slices.ContainsFunc(ranges, func(r enforcers.AddressRange) bool {
-			return within(r.Prefix) && slices.Contains(r.Ports, to.Port())
-		})
+// openable reports whether a rule can open an address of a class at all: only
+// ordinary internal networks, never loopback, link-local or metadata.
+func openable(class netguard.Class) bool {
+	return class == netguard.Private || class == netguard.Shared
 }
 
 // ownAddresses reads the interfaces anew: an address that came up a moment ago

@@ -1,0 +1,153 @@
+package door
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gatehouse/enforcers"
+	"gatehouse/internal/problem"
+)
+
+// drainLimit is how much of an unread body is read away to keep a connection.
+const drainLimit = 64 << 10
+
+// body is a request's body. Once it has been read to its end the connection is
+// watched, so that a client that leaves ends what is done for it.
+type body struct {
+	l      *link
+	w      *reply
+	src    io.Reader
+	length int64
+	expect bool
+	gone   context.CancelCauseFunc
+
+	closing atomic.Bool // set before the deadline that wakes a reader, so that the reader's own cannot win
+
+	mu    sync.Mutex // held during a read; the transport may still read when the handler is done
+	read  int64
+	err   error         // io.EOF at the end, or what broke it
+	watch chan struct{} // closed when the watcher ends; nil when there is none
+}
+
+func (l *link) body(h *head, w *reply, gone context.CancelCauseFunc) *body {
+	b := &body{l: l, w: w, length: h.length, expect: h.expect, gone: gone}
+	switch {
+	case h.length < 0:
+		b.src = &chunked{r: l.r, trailer: h.trailer}
+	case h.length > 0:
+		b.src = &fixed{r: l.r, left: h.length}
+	default:
+		b.err = io.EOF
+		b.startWatch()
+	}
+	return b
+}
+
+// Read reads the body; the first read answers an expectation.
+func (b *body) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err != nil {
+		return 0, b.err
+	}
+	if b.expect {
+		b.expect = false // EG-53: only what is let through is asked for
+		b.w.proceed()
+	}
+	if err := b.l.nc.SetReadDeadline(time.Now().Add(b.l.d.o.Timeouts.Body)); err != nil {
+		b.err = bodyError(err)
+		return 0, b.err
+	}
+	if b.closing.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := b.src.Read(p)
+	b.read += int64(n)
+	switch {
+	case errors.Is(err, io.EOF):
+		b.err = io.EOF
+		b.startWatch()
+	case err != nil:
+		b.err = bodyError(err)
+	}
+	return n, b.err
+}
+
+// bodyError gives a broken body the code that the outcome will carry.
+func bodyError(err error) error {
+	var bad malformed
+	switch {
+	case errors.As(err, &bad):
+		return problem.Wrap(err, enforcers.CodeMalformed, "the request's body is malformed", "")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return problem.Wrap(err, enforcers.CodeClientSlow, "the request's body stopped coming", "")
+	default:
+		return problem.Wrap(err, enforcers.CodeClientGone, "the client left", "")
+	}
+}
+
+// Close is for the transport; the connection is settled by the link.
+func (b *body) Close() error { return nil }
+
+// startWatch waits for the client to leave. It must be called with mu held or
+// before the body is shared, and only when nothing of the body is left to read.
+func (b *body) startWatch() {
+	if b.l.nc.SetReadDeadline(time.Time{}) != nil || b.closing.Load() {
+		return
+	}
+	done := make(chan struct{})
+	b.watch = done
+	go func() {
+		defer close(done)
+		// A byte of the next request stays in the buffer.
+		if _, err := b.l.r.Peek(1); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			b.gone(problem.Wrap(err, enforcers.CodeClientGone, "the client left", ""))
+		}
+	}()
+}
+
+// finished ends reading and watching: after it nothing but the link touches
+// the connection's reader.
+func (b *body) finished() {
+	b.closing.Store(true)
+	_ = b.l.nc.SetReadDeadline(time.Unix(1, 0)) // wakes whoever reads
+	b.mu.Lock()
+	watch := b.watch
+	b.mu.Unlock()
+	if watch != nil {
+		<-watch
+	}
+	_ = b.l.nc.SetReadDeadline(time.Time{})
+}
+
+// unread reports whether so much of the body is left that the connection must
+// end with this response. It is asked while the head is written.
+func (b *body) unread() bool {
+	if !b.mu.TryLock() {
+		return false // being read right now
+	}
+	defer b.mu.Unlock()
+	return b.err == nil && (b.expect || b.length < 0 || b.length-b.read > drainLimit)
+}
+
+// settle reads away a small rest and reports whether the connection is at the
+// start of the next head.
+func (b *body) settle() bool {
+	switch {
+	case errors.Is(b.err, io.EOF):
+		return true
+	case b.err != nil, b.expect:
+		return false
+	}
+	if b.l.nc.SetReadDeadline(time.Now().Add(b.l.d.o.Timeouts.Head)) != nil {
+		return false
+	}
+	n, err := io.CopyN(io.Discard, b.src, drainLimit+1)
+	return errors.Is(err, io.EOF) && n <= drainLimit
+}

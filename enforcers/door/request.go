@@ -1,0 +1,251 @@
+package door
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+
+	"gatehouse/enforcers"
+	"gatehouse/enforcers/upstream"
+	"gatehouse/internal/authority"
+)
+
+// Request is one HTTP request from the sandbox that is well formed and names
+// no host but To. The embedded request's Host and URL carry nothing that says
+// where it goes.
+type Request struct {
+	*http.Request
+	To      authority.Authority
+	Path    string // canonical, judged and sent
+	Query   string // raw
+	Upgrade string // "websocket" or ""
+	Gate    *enforcers.Gate
+	Up      *upstream.Client
+
+	door *Door
+}
+
+// Handler carries out one recognized request: a mediator, or the door's own
+// plain forward.
+type Handler interface {
+	ServeDoor(w http.ResponseWriter, r *Request)
+}
+
+// HandlerFunc is a function that is a Handler.
+type HandlerFunc func(w http.ResponseWriter, r *Request)
+
+// ServeDoor calls f.
+func (f HandlerFunc) ServeDoor(w http.ResponseWriter, r *Request) { f(w, r) }
+
+// Route sends the requests that Match to Handler.
+type Route struct {
+	Match   func(*Request) bool
+	Handler Handler
+}
+
+// run dispatches r on an HTTP/1.1 connection and turns a panic into an
+// incomplete response.
+func (d *Door) run(w *reply, r *Request) {
+	defer func() {
+		switch v := recover(); v {
+		case nil:
+		case http.ErrAbortHandler:
+			w.abort()
+		default:
+			d.o.Log.ErrorContext(r.Context(), "door.panic", slog.Any("value", v), slog.String("stack", string(debug.Stack())))
+			w.abort()
+			if !w.sent {
+				w.header = make(http.Header)
+				w.small, w.status = nil, http.StatusInternalServerError
+			}
+		}
+	}()
+	d.dispatch(w, r)
+}
+
+// dispatch gives r to the first route that takes it.
+func (d *Door) dispatch(w http.ResponseWriter, r *Request) {
+	for _, route := range d.o.Routes {
+		if route.Match(r) {
+			route.Handler.ServeDoor(w, r)
+			return
+		}
+	}
+	if r.To.Host() == Reserved {
+		http.NotFound(w, r.Request)
+		return
+	}
+	d.forward(w, r)
+}
+
+// Action returns the http.request that r is, for the gate. Mediators that
+// recognize something more specific build their own.
+func (r *Request) Action() *enforcers.Action {
+	a := r.Gate.Action(enforcers.HTTPRequest)
+	a.Connection = r.door.bound(r.To)
+	mode := "none"
+	if r.ContentLength != 0 {
+		mode = "head"
+	}
+	a.HTTP = &enforcers.HTTP{
+		To: r.To, Method: r.Method, Path: r.Path, Query: r.Query,
+		Headers: shown(r.Header), Body: enforcers.Body{Mode: mode, Length: r.ContentLength}, Upgrade: r.Upgrade,
+	}
+	return a
+}
+
+// Decide asks the gate about a and notes the name it went to, so that later
+// requests for the same name are not counted as new ones.
+func (r *Request) Decide(a *enforcers.Action) (*enforcers.Permit, enforcers.Decision) {
+	p, decision := r.Gate.Decide(r.Context(), a)
+	if p != nil && !r.To.IsIP() {
+		_, _, _ = r.door.names.addresses(r.To.Host())
+	}
+	return p, decision
+}
+
+// forward is the plain forward: one decision, one request, one answer.
+func (d *Door) forward(w http.ResponseWriter, r *Request) {
+	a := r.Action()
+	if r.Upgrade != "" {
+		a.HardSet = enforcers.CodeUpgradeRefused // EG-47, EG-62
+	} else if a.Connection != "" && foreignCredential(r.Header) {
+		a.HardSet = enforcers.CodeForeignCredential // EG-75
+	}
+	p, decision := r.Decide(a)
+	if p == nil {
+		Refuse(w, decision)
+		return
+	}
+	resp, err := r.Up.Do(p, r.Request)
+	if err != nil {
+		Fail(w, decision, err)
+		return
+	}
+	Relay(w, resp)
+}
+
+// Relay copies an answer from outside to the client and closes it. Streams are
+// flushed as they come. An answer that breaks off ends the client's connection
+// without an end of message.
+func Relay(w http.ResponseWriter, resp *http.Response) {
+	defer resp.Body.Close()
+	h := w.Header()
+	for name, values := range resp.Header {
+		h[name] = values
+	}
+	var trailers []string
+	for name := range resp.Trailer {
+		trailers = append(trailers, name)
+	}
+	slices.Sort(trailers)
+	if len(trailers) > 0 {
+		h["Trailer"] = trailers
+	}
+	w.WriteHeader(resp.StatusCode)
+	flusher, _ := w.(http.Flusher)
+	stream := resp.ContentLength < 0 || strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	if stream && flusher != nil {
+		flusher.Flush()
+	}
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	for {
+		n, err := resp.Body.Read(*buf)
+		if n > 0 {
+			if _, err := w.Write((*buf)[:n]); err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			if stream && flusher != nil {
+				flusher.Flush()
+			}
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}
+	for _, name := range trailers {
+		h[name] = resp.Trailer[name]
+	}
+}
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+
+// bound returns the connection whose credential a request to a host would use,
+// "" if none. A host is bound as a whole: a request to it that no rule with
+// the connection allows is refused rather than sent without the credential.
+func (d *Door) bound(to authority.Authority) string {
+	for _, g := range d.gate.Grants() {
+		if g.Connection != "" && g.Covers(to) {
+			return g.Connection
+		}
+	}
+	return ""
+}
+
+// slashAllowed reports whether any rule for the host lets encoded slashes
+// through; whether the matching rule does is the enforcer's business.
+func (d *Door) slashAllowed(to authority.Authority) bool {
+	return slices.ContainsFunc(d.gate.Grants(), func(g enforcers.Grant) bool { return g.EncodedPath && g.Covers(to) })
+}
+
+// blind returns how a tunnel is to be relayed unread: "tcp", "tls" or "".
+func (d *Door) blind(to authority.Authority) string {
+	for _, g := range d.gate.Grants() {
+		if g.Blind != "" && g.Covers(to) {
+			return g.Blind
+		}
+	}
+	return ""
+}
+
+// admit reports the code of the bound that asking about a host would pass, ""
+// if none.
+func (d *Door) admit(to authority.Authority) string {
+	if to.IsIP() || to.Host() == Reserved {
+		return ""
+	}
+	return d.names.admit(to.Host())
+}
+
+// Fields that a request's action shows to enforcers. The list is closed: an
+// unknown field could hold a credential.
+var shownFields = []string{
+	"Accept", "Accept-Encoding", "Accept-Language", "Content-Encoding", "Content-Type", "Git-Protocol",
+	"If-Modified-Since", "If-None-Match", "Origin", "Range", "User-Agent", "X-Requested-With",
+	"Anthropic-Beta", "Anthropic-Version", "X-Github-Api-Version",
+}
+
+const maxShown = 512 // bytes of one value
+
+func shown(h http.Header) map[string][]string {
+	out := make(map[string][]string)
+	for _, name := range shownFields {
+		for _, v := range h[name] {
+			if len(v) > maxShown {
+				v = v[:maxShown]
+			}
+			name := strings.ToLower(name)
+			out[name] = append(out[name], v)
+		}
+	}
+	return out
+}
+
+// credentialFields may authenticate a request.
+var credentialFields = []string{
+	"Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token", "X-Access-Token", "Private-Token",
+	"Job-Token", "X-Goog-Api-Key", "X-Amz-Security-Token", "X-Gitlab-Token", "Npm-Auth-Token",
+}
+
+// foreignCredential reports whether a request brings a credential of its own.
+func foreignCredential(h http.Header) bool {
+	return slices.ContainsFunc(credentialFields, func(name string) bool { return len(h[name]) > 0 })
+}

@@ -1,0 +1,317 @@
+package door
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"gatehouse/enforcers"
+	"gatehouse/internal/authority"
+)
+
+// dnsTarget is what init asks for when it forwards DNS.
+const dnsTarget = "gatehouse-dns:53"
+
+// connect handles a CONNECT on the door's socket. The target is the agent's
+// words: an address that the session's own table does not know is an IP
+// literal and judged as one.
+func (l *link) connect(h *head) {
+	l.d.met.add(h.target)
+	if h.length != 0 || h.expect {
+		l.refuseTunnel(enforcers.CodeMalformed, authority.Authority{})
+		return
+	}
+	if h.target == dnsTarget {
+		if l.established() {
+			l.dns()
+		}
+		return
+	}
+	to, err := authority.ParseHostPort(authority.TCP, h.target)
+	if err != nil {
+		l.refuseTunnel(enforcers.CodeBadAuthority, to) // EG-08 to EG-14, EG-16, EG-17, EG-21, EG-25
+		return
+	}
+	if !h.sameHost(to) {
+		l.refuseTunnel(enforcers.CodeMalformed, to) // EG-49
+		return
+	}
+	if a, ok := to.Addr(); ok {
+		if name, ok := l.d.names.name(a); ok {
+			to, err = authority.New(authority.TCP, name, to.Port())
+			if err != nil {
+				l.refuseTunnel(enforcers.CodeBadAuthority, authority.Authority{})
+				return
+			}
+		}
+	}
+	if to.Host() == Reserved {
+		if l.established() {
+			l.open(to, nil)
+		}
+		return
+	}
+	if code := l.d.admit(to); code != "" {
+		l.refuseTunnel(code, to)
+		return
+	}
+	a := l.d.gate.Action(enforcers.NetConnect)
+	blind := l.d.blind(to)
+	a.Connect = &enforcers.Connect{To: to, Literal: to.IsIP(), Blind: blind != ""}
+	p, decision := l.d.gate.Decide(l.ctx, a)
+	if p == nil {
+		l.answer(decision)
+		return
+	}
+	if !to.IsIP() {
+		_, _, _ = l.d.names.addresses(to.Host())
+	}
+	// The tunnel ends with the policy it was opened under (EG-70, EG-100).
+	stop := context.AfterFunc(p.Context(), func() { _ = l.nc.Close() })
+	defer stop()
+	if blind != "" {
+		l.blindTunnel(to, blind, p, decision)
+		return
+	}
+	code := enforcers.CodeTerminated
+	if l.established() {
+		code = l.open(to, p)
+	}
+	p.Done(enforcers.Outcome{Effect: enforcers.NotForwarded, Code: code})
+}
+
+// sameHost reports whether a CONNECT's Host field, if there is one, names the
+// target; a client may leave the port out.
+func (h *head) sameHost(to authority.Authority) bool {
+	if h.host == "" || strings.EqualFold(h.host, h.target) {
+		return true
+	}
+	for _, s := range []string{h.host, h.host + ":" + h.target[strings.LastIndexByte(h.target, ':')+1:]} {
+		if a, err := authority.ParseHostPort(authority.TCP, s); err == nil {
+			return a == to
+		}
+	}
+	return false
+}
+
+// refuseTunnel answers a CONNECT that broke a rule no policy can lift.
+func (l *link) refuseTunnel(code string, to authority.Authority) {
+	a := l.d.gate.Action(enforcers.NetConnect)
+	a.Connect = &enforcers.Connect{To: to, Literal: to.IsIP()}
+	a.HardSet = code
+	_, decision := l.d.gate.Decide(l.ctx, a)
+	l.answer(decision)
+}
+
+func (l *link) answer(d enforcers.Decision) {
+	w := newReply(l.w, http.MethodConnect)
+	w.close = true
+	Refuse(w, d)
+	w.finish()
+}
+
+// established opens the tunnel towards the client.
+func (l *link) established() bool {
+	_, err := l.w.WriteString("HTTP/1.1 200 OK\r\n\r\n")
+	return err == nil && l.w.Flush() == nil
+}
+
+// open finds out what a tunnel speaks and serves it. Nothing is dialed here:
+// each request inside is judged by itself. It returns the code of the tunnel's
+// outcome. p is nil for the reserved host.
+func (l *link) open(to authority.Authority, p *enforcers.Permit) (code string) {
+	ctx := l.ctx
+	if p != nil {
+		var cancel context.CancelCauseFunc
+		ctx, cancel = context.WithCancelCause(l.ctx)
+		stop := context.AfterFunc(p.Context(), func() { cancel(context.Cause(p.Context())) })
+		defer stop()
+		defer cancel(nil)
+	}
+	if err := l.nc.SetReadDeadline(time.Now().Add(l.d.o.Timeouts.Handshake)); err != nil {
+		return enforcers.CodeClientGone
+	}
+	first, err := l.r.Peek(1)
+	switch {
+	case err != nil:
+		return enforcers.CodeClientGone // EG-65
+	case first[0] == recordHandshake:
+		return l.terminate(ctx, to.WithScheme(authority.HTTPS))
+	case 'A' <= first[0] && first[0] <= 'Z':
+		l.d.link(ctx, l.nc, l.r, to.WithScheme(authority.HTTP)).run()
+		return enforcers.CodeTerminated
+	default:
+		return enforcers.CodeNotHTTP // EG-64
+	}
+}
+
+// recordHandshake is the first byte of a TLS connection.
+const recordHandshake = 0x16
+
+var errMisdirected = errors.New("server name differs from the tunnel's target")
+
+// terminate speaks TLS with the client under the session's own CA and serves
+// what is inside.
+func (l *link) terminate(ctx context.Context, to authority.Authority) (code string) {
+	select {
+	case l.d.handshakes <- struct{}{}:
+	case <-ctx.Done():
+		return enforcers.CodeClientGone
+	}
+	misdirected := false
+	conn := tls.Server(&replayed{l.nc, l.r}, &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if !sameName(hello.ServerName, to) {
+				misdirected = true // EG-39, EG-40: before any certificate is made
+				return nil, errMisdirected
+			}
+			cert, err := l.d.o.CA.certificate(to)
+			if err != nil {
+				return nil, err
+			}
+			return &tls.Config{
+				MinVersion:             tls.VersionTLS12,
+				Certificates:           []tls.Certificate{*cert},
+				NextProtos:             []string{"http/1.1"},
+				SessionTicketsDisabled: true,
+			}, nil
+		},
+	})
+	hctx, cancel := context.WithTimeout(ctx, l.d.o.Timeouts.Handshake)
+	err := conn.HandshakeContext(hctx)
+	cancel()
+	<-l.d.handshakes
+	if misdirected {
+		l.receipt(enforcers.CodeMisdirected, to)
+		return enforcers.CodeMisdirected
+	}
+	if err != nil {
+		return enforcers.CodeClientTLS
+	}
+	_ = l.nc.SetDeadline(time.Time{})
+	l.d.link(ctx, conn, bufio.NewReaderSize(conn, 4<<10), to).run()
+	return enforcers.CodeTerminated
+}
+
+// receipt records a refusal that has no answer in HTTP.
+func (l *link) receipt(code string, to authority.Authority) {
+	a := l.d.gate.Action(enforcers.NetConnect)
+	a.Connect = &enforcers.Connect{To: to, Literal: to.IsIP()}
+	a.HardSet = code
+	_, _ = l.d.gate.Decide(l.ctx, a)
+}
+
+// sameName reports whether a client's server name fits the tunnel's target. A
+// named target needs its name; a literal has none to send.
+func sameName(sni string, to authority.Authority) bool {
+	if to.IsIP() {
+		return sni == ""
+	}
+	host, ip, err := authority.ParseHost(sni)
+	return err == nil && !ip && host == to.Host()
+}
+
+// replayed is a connection whose first bytes were read already.
+type replayed struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (c *replayed) Read(b []byte) (int, error) { return c.r.Read(b) }
+
+func (c *replayed) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// blindTunnel relays a tunnel that a rule wants unread. TLS passthrough still
+// compares the server name, and refuses a hello whose name it cannot see.
+func (l *link) blindTunnel(to authority.Authority, kind string, p *enforcers.Permit, decision enforcers.Decision) {
+	var client io.Reader = l.r
+	if kind == "tls" {
+		if !l.established() {
+			p.Done(enforcers.Outcome{Effect: enforcers.NotForwarded, Code: enforcers.CodeClientGone})
+			return
+		}
+		hello, code := l.hello(to)
+		if code != "" {
+			if code == enforcers.CodeMisdirected {
+				l.receipt(code, to)
+			}
+			p.Done(enforcers.Outcome{Effect: enforcers.NotForwarded, Code: code})
+			return
+		}
+		client = io.MultiReader(strings.NewReader(hello), l.r)
+	}
+	up, err := l.d.o.Up.Dial(l.ctx, p)
+	if err != nil {
+		if kind != "tls" {
+			w := newReply(l.w, http.MethodConnect)
+			w.close = true
+			Fail(w, decision, err)
+			w.finish()
+		}
+		return
+	}
+	defer up.Close()
+	if kind != "tls" && !l.established() {
+		return
+	}
+	_ = l.nc.SetDeadline(time.Time{})
+	relay(l.nc, client, up)
+}
+
+// relay copies both ways and passes half-closes on.
+func relay(client net.Conn, from io.Reader, up net.Conn) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, err := io.Copy(up, from)
+		if w, ok := up.(interface{ CloseWrite() error }); err != nil || !ok || w.CloseWrite() != nil {
+			_ = up.Close()
+		}
+	})
+	_, err := io.Copy(client, up)
+	if w, ok := client.(interface{ CloseWrite() error }); err != nil || !ok || w.CloseWrite() != nil {
+		_ = client.Close()
+	}
+	wg.Wait()
+}
+
+const extensionECH = 0xfe0d
+
+// hello reads a ClientHello without answering it and returns its bytes.
+func (l *link) hello(to authority.Authority) (raw string, code string) {
+	if err := l.nc.SetReadDeadline(time.Now().Add(l.d.o.Timeouts.Handshake)); err != nil {
+		return "", enforcers.CodeClientGone
+	}
+	var seen strings.Builder
+	code = enforcers.CodeNotHTTP
+	sink := &mute{replayed{l.nc, bufio.NewReader(io.TeeReader(l.r, &seen))}}
+	_ = tls.Server(sink, &tls.Config{
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			code = ""
+			if !sameName(hello.ServerName, to) || slices.Contains(hello.Extensions, extensionECH) {
+				code = enforcers.CodeMisdirected // EG-39, EG-41
+			}
+			return nil, errMisdirected
+		},
+	}).Handshake()
+	return seen.String(), code
+}
+
+// mute is a connection that only listens: the alert that ends a hello's
+// parsing must not reach the client.
+type mute struct{ replayed }
+
+func (*mute) Write(b []byte) (int, error) { return len(b), nil }
