@@ -37,6 +37,10 @@ type Bus struct {
 	js    jetstream.JetStream
 	srv   *server.Server // nil when external
 	state atomic.Pointer[Status]
+
+	pub     jetstream.JetStream // the pump's publisher
+	answers chan answer         // what it hears
+	pumping atomic.Bool
 }
 
 // Open starts or reaches the server and creates the streams and buckets that
@@ -63,17 +67,19 @@ func Open(ctx context.Context, o Options) (*Bus, error) {
 	b := &Bus{o: o}
 	b.state.Store(&Status{Phase: Idle})
 	if err := b.connect(); err != nil {
-		b.Close()
+		_ = b.Close()
 		return nil, err
 	}
-	js, err := jetstream.New(b.nc)
+	var err error
+	if b.js, err = jetstream.New(b.nc); err == nil {
+		err = b.publisher()
+	}
 	if err != nil {
-		b.Close()
+		_ = b.Close()
 		return nil, fmt.Errorf("couldn't set up JetStream: %w", err)
 	}
-	b.js = js
 	if err := b.ensure(ctx); err != nil {
-		b.Close()
+		_ = b.Close()
 		return nil, problem.Wrap(err, problem.Unavailable, "couldn't set up the NATS streams",
 			"Create them with an administrator's credentials, or let this user create streams.")
 	}

@@ -28,7 +28,7 @@ type Why string
 
 // Reasons of a fence.
 const (
-	OtherBytes  Why = "other bytes"         // the position holds something else
+	OtherBytes  Why = "other bytes"          // the position holds something else
 	StreamAhead Why = "ahead of the journal" // the stream goes on after the journal ends
 )
 

@@ -163,7 +163,7 @@ func (b *Bus) Drift(ctx context.Context) ([]Difference, error) {
 	for _, want := range declared(b.o) {
 		s, err := b.js.Stream(ctx, want.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			out = append(out, Difference{Stream: want.Name, Field: "stream", Want: "present", Have: "absent", Loses: true})
+			out = append(out, absent(want.Name))
 			continue
 		}
 		if err != nil {
@@ -175,6 +175,10 @@ func (b *Bus) Drift(ctx context.Context) ([]Difference, error) {
 		out = append(out, Difference{Field: "max_payload", Want: fmt.Sprint(MaxMessage), Have: fmt.Sprint(have)})
 	}
 	return out, nil
+}
+
+func absent(stream string) Difference {
+	return Difference{Stream: stream, Field: "stream", Want: "present", Have: "absent", Loses: true}
 }
 
 // compare walks the two configurations field by field, so that a setting a
