@@ -1,0 +1,243 @@
+package meter
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// Version names the rewriter; it stands beside the module's digest wherever a
+// verdict must be replayable, because prices may change with it.
+const Version = "1"
+
+// reserved begins every export the rewriter adds.
+const reserved = "gatehouse_meter_"
+
+// Exports the rewriter adds, besides one for each mutable global.
+const (
+	FuelExport    = reserved + "fuel"    // mutable i64: what is left; negative once exhausted
+	RefusedExport = reserved + "refused" // mutable i32: 1 once memory.grow was refused
+)
+
+// Limits are what a rewritten module is held to.
+type Limits struct {
+	Pages uint32 // of memory, 64 KiB each; the module's own maximum is lowered to it
+	Fuel  int64  // value of the counter when a start function begins
+	Depth uint32 // frames; the call that would exceed it traps
+}
+
+// Module is a rewritten module and what a host must know to run it.
+type Module struct {
+	Wasm    []byte
+	Globals []string            // exports of the module's own mutable globals
+	Imports []Import            // in order
+	Funcs   map[string]FuncType // exported functions
+	Memory  string              // name of the exported memory, "" if none
+}
+
+// Rewrite returns the metered form of a module, or a *Refusal. It never
+// returns more than ten times the bytes it was given and a kilobyte.
+func Rewrite(module []byte, l Limits) (*Module, error) {
+	m, err := parse(module)
+	if err != nil {
+		return nil, err
+	}
+	if m.memory.min > l.Pages { // WA-15
+		return nil, refuse("the module's memory begins larger than its limit")
+	}
+	m.memory.max = min(m.memory.max, l.Pages)
+	w := &rewriter{
+		m: m, limits: l, blockTypes: make(map[uint32]int64),
+		fuel: uint32(len(m.globals)), depth: uint32(len(m.globals)) + 1, refused: uint32(len(m.globals)) + 2,
+	}
+	first := uint32(m.imported + len(m.functions))
+	w.charge, w.growing, w.grew = first, first+1, first+2
+
+	helper := w.addType(FuncType{Params: []ValType{I32}, Results: []ValType{I32}})
+	code, err := w.code()
+	if err != nil {
+		return nil, err
+	}
+	out := &Module{Imports: m.imports, Funcs: make(map[string]FuncType)}
+	for name, e := range m.exports {
+		switch e.kind {
+		case 0:
+			out.Funcs[name] = m.typeOf(e.index)
+		case 2:
+			if out.Memory != "" {
+				return nil, refuse("the memory is exported twice")
+			}
+			out.Memory = name
+		}
+	}
+
+	b := make([]byte, 0, len(module)*2+1024)
+	b = append(b, "\x00asm\x01\x00\x00\x00"...)
+	b = section(b, secType, w.typeSection())
+	b = section(b, secImport, m.raw[secImport])
+	b = section(b, secFunction, w.functionSection(uint32(helper)))
+	b = section(b, secTable, m.raw[secTable])
+	b = section(b, secMemory, appendU32(appendU32([]byte{1, 1}, m.memory.min), m.memory.max))
+	b = section(b, secGlobal, w.globalSection())
+	exports := w.exportSection(out)
+	b = section(b, secExport, exports)
+	b = section(b, secStart, m.raw[secStart])
+	b = section(b, secElement, m.raw[secElement])
+	b = section(b, secDataCount, m.raw[secDataCount])
+	b = section(b, secCode, code)
+	b = section(b, secData, m.raw[secData])
+	out.Wasm = b
+	return out, nil
+}
+
+func section(b []byte, id byte, payload []byte) []byte {
+	if payload == nil {
+		return b
+	}
+	b = append(b, id)
+	b = appendU32(b, uint32(len(payload)))
+	return append(b, payload...)
+}
+
+func (w *rewriter) addType(t FuncType) int64 {
+	w.types = append(w.types, t)
+	return int64(len(w.m.types) + len(w.types) - 1)
+}
+
+func (w *rewriter) typeSection() []byte {
+	b := appendU32(nil, uint32(len(w.m.types)+len(w.types)))
+	for _, t := range slices.Concat(w.m.types, w.types) {
+		b = append(b, 0x60)
+		for _, list := range [][]ValType{t.Params, t.Results} {
+			b = appendU32(b, uint32(len(list)))
+			for _, v := range list {
+				b = append(b, byte(v))
+			}
+		}
+	}
+	return b
+}
+
+func (w *rewriter) functionSection(helper uint32) []byte {
+	b := appendU32(nil, uint32(len(w.m.functions))+3)
+	for _, t := range w.m.functions {
+		b = appendU32(b, t)
+	}
+	for range 3 {
+		b = appendU32(b, helper)
+	}
+	return b
+}
+
+func (w *rewriter) globalSection() []byte {
+	b := appendU32(nil, uint32(len(w.m.globals))+3)
+	for _, g := range w.m.globals {
+		b = append(b, byte(g.typ), bit(g.mutable))
+		b = append(b, g.init...)
+	}
+	b = append(b, byte(I64), 1, opI64Const)
+	b = append(appendS64(b, w.limits.Fuel), opEnd)
+	for range 2 { // depth, refused
+		b = append(b, byte(I32), 1, opI32Const, 0, opEnd)
+	}
+	return b
+}
+
+func bit(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
+}
+
+// exportSection writes the module's exports, then the meter's, and notes the
+// latter in out.
+func (w *rewriter) exportSection(out *Module) []byte {
+	var body []byte
+	n := uint32(0)
+	add := func(name string, kind byte, index uint32) {
+		body = appendU32(body, uint32(len(name)))
+		body = append(body, name...)
+		body = append(body, kind)
+		body = appendU32(body, index)
+		n++
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.m.exports)) {
+		add(name, w.m.exports[name].kind, w.m.exports[name].index)
+	}
+	add(FuelExport, 3, w.fuel)
+	add(RefusedExport, 3, w.refused)
+	for i, g := range w.m.globals {
+		if g.mutable {
+			name := reserved + "g" + strconv.Itoa(i)
+			add(name, 3, uint32(i))
+			out.Globals = append(out.Globals, name)
+		}
+	}
+	return append(appendU32(nil, n), body...)
+}
+
+// code writes the code section: the rewritten bodies and the three functions
+// that price what only the stack knows.
+func (w *rewriter) code() ([]byte, error) {
+	b := appendU32(nil, uint32(len(w.m.bodies))+3)
+	var body []byte
+	for n := range w.m.bodies {
+		var err error
+		if body, err = w.body(body[:0], n); err != nil {
+			return nil, err
+		}
+		b = appendU32(b, uint32(len(body)))
+		b = append(b, body...)
+	}
+	for _, body := range [][]byte{w.chargeBody(), w.growingBody(), w.grewBody()} {
+		b = appendU32(b, uint32(len(body)))
+		b = append(b, body...)
+	}
+	return b, nil
+}
+
+// chargeBody is func(n): pay priceBulk + n, return n.
+func (w *rewriter) chargeBody() []byte {
+	b := []byte{0, opLocalGet, 0, opI64ExtendU}
+	b = w.payStack(b, priceBulk)
+	return append(b, opLocalGet, 0, opEnd)
+}
+
+// growingBody is func(pages): pay for the pages, or only the base price when
+// there are more than the memory can have, because then nothing is grown.
+func (w *rewriter) growingBody() []byte {
+	b := []byte{0, opI32Const}
+	b = appendS64(b, 0)
+	b = append(b, opLocalGet, 0, opLocalGet, 0, opI32Const)
+	b = appendS64(b, int64(w.m.memory.max))
+	b = append(b, opI32GtU, 0x1b, opI64ExtendU, opI64Const) // select
+	b = appendS64(b, priceGrowPage)
+	b = append(b, opI64Mul)
+	b = w.payStack(b, priceGrow)
+	return append(b, opLocalGet, 0, opEnd)
+}
+
+// payStack takes an i64 from the stack and pays it plus base.
+func (w *rewriter) payStack(b []byte, base int64) []byte {
+	b = append(b, opI64Const)
+	b = appendS64(b, base)
+	b = append(b, opI64Add, opI64Const)
+	b = appendS64(b, -1)
+	b = append(b, opI64Mul, opGlobalGet)
+	b = appendU32(b, w.fuel)
+	b = append(b, opI64Add, opGlobalSet)
+	b = appendU32(b, w.fuel)
+	b = append(b, opGlobalGet)
+	b = appendU32(b, w.fuel)
+	return append(b, opI64Const, 0, opI64LtS, opIf, opVoid, opUnreachable, opEnd)
+}
+
+// grewBody is func(before): note a refused growth, return before.
+func (w *rewriter) grewBody() []byte {
+	b := []byte{0, opLocalGet, 0, opI32Const}
+	b = appendS64(b, -1)
+	b = append(b, opI32Eq, opIf, opVoid, opI32Const, 1, opGlobalSet)
+	b = appendU32(b, w.refused)
+	return append(b, opEnd, opLocalGet, 0, opEnd)
+}
