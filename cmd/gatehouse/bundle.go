@@ -57,7 +57,7 @@ func node(cfg *config.Config, all map[string]*bundle.Bundle) bundle.LintContext 
 	lc := bundle.LintContext{
 		Endpoints: map[string]string{}, Connections: map[string]bundle.Connection{}, Repositories: map[string]string{},
 		Bundles: all, Providers: []string{"local"}, Internal: cfg.InternalNetworks, Now: time.Now(),
-		Sets: bundle.Sets(setsDir(cfg)),
+		Sets: bundle.Sets(setsDir(cfg)), Kinds: vocabulary,
 	}
 	for _, e := range cfg.Endpoints {
 		lc.Endpoints[e.Name] = e.Source

@@ -73,7 +73,7 @@ func (c *cli) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return problem.New(problem.Usage, err.Error(), "see `"+cmd.CommandPath()+" --help`")
 	})
-	root.AddCommand(c.bundleCommand(), c.configCommand(), c.versionCommand())
+	root.AddCommand(c.bundleCommand(), c.configCommand(), c.connectCommand(), c.receiptsCommand(), c.versionCommand())
 	return root
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"gatehouse/gatekeeper/bundle"
 	"gatehouse/ingest"
 	"gatehouse/ingest/github"
 	"gatehouse/internal/config"
@@ -55,6 +56,15 @@ func endpointsOf(cfg *config.Config) ([]ingest.Endpoint, error) {
 		out = append(out, ep)
 	}
 	return out, nil
+}
+
+// vocabulary is what lint may know of one kind of event: the source's own tables.
+func vocabulary(source, kind string) (bundle.Vocabulary, bool) {
+	if source != github.Name {
+		return bundle.Vocabulary{}, false
+	}
+	facts, text, passages, ok := github.Vocabulary(kind)
+	return bundle.Vocabulary{Facts: facts, Text: text, Passages: passages}, ok
 }
 
 // payload is one file that stands for an event: a normalized event, or a raw
