@@ -1,8 +1,6 @@
 package bundle
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"regexp"
 	"slices"
@@ -80,53 +78,18 @@ func (f Facts) Known() []string {
 // RepositoryID returns the event's repository, "" if it has none.
 func (f Facts) RepositoryID() string { return f.values[idOfRepository] }
 
-// Entity names what the event is about in a form that can stand in a ref:
-// lower-case [a-z0-9-]. Pull requests and issues go by number. A workflow run
-// goes by its pull request if it has exactly one of the same repository, so
-// that a later session continues that branch; else by workflow and branch. ""
-// when the event is about nothing that has an id.
+var entityForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,99}$`)
+
+// Entity is the event's slug, which can stand in a ref, and "" when the event
+// is about nothing that has an id.
 func Entity(e *event.Event) string {
-	switch e.Entity.Kind {
-	case "workflow_run":
-		// The source lists a pull request only if head and base are this repository.
-		if prs := e.Lists["pull_requests"]; len(prs) == 1 && entityForm.MatchString("pr-"+prs[0]) {
-			return "pr-" + prs[0]
-		}
-		// The branch's name is text. A digest of it tells branches apart and says nothing.
-		name := "wf-" + e.Facts["workflow_id"] + "-" + e.Facts["branch_hash"]
-		if e.Facts["workflow_id"] == "" || len(e.Facts["branch_hash"]) != 8 || !entityForm.MatchString(name) {
-			return ""
-		}
-		return name
-	case "pull_request":
-		return numbered("pr", e.Entity)
-	case "issue":
-		return numbered("issue", e.Entity)
-	case "":
+	if e.Entity.ID == "" && e.Entity.Number == "" {
 		return ""
 	}
-	return numbered(strings.ReplaceAll(strings.ToLower(e.Entity.Kind), "_", "-"), e.Entity)
-}
-
-var entityForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-
-func numbered(prefix string, e event.Entity) string {
-	id := e.Number
-	if id == "" {
-		id = e.ID
+	if slug := e.Slug(); entityForm.MatchString(slug) {
+		return slug
 	}
-	name := prefix + "-" + strings.ToLower(id)
-	if id == "" {
-		return ""
-	}
-	if !entityForm.MatchString(name) {
-		sum := sha256.Sum256([]byte(id))
-		name = prefix + "-" + hex.EncodeToString(sum[:8])
-	}
-	if !entityForm.MatchString(name) {
-		return ""
-	}
-	return name
+	return ""
 }
 
 // EntityKey tells entities of different repositories apart, "" for an event

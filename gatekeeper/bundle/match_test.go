@@ -173,13 +173,9 @@ func TestEntity(t *testing.T) {
 		"run_of_one_pull":   {func(*event.Event) {}, "pr-12"},
 		"run_of_two_pulls":  {func(e *event.Event) { e.Lists["pull_requests"] = []string{"12", "13"} }, "wf-7-0a1b2c3d"},
 		"run_of_a_branch":   {func(e *event.Event) { e.Lists = nil }, "wf-7-0a1b2c3d"},
-		"run_without_hash":  {func(e *event.Event) { e.Lists = nil; delete(e.Facts, "branch_hash") }, ""},
 		"run_odd_id":        {func(e *event.Event) { e.Lists = nil; e.Facts["workflow_id"] = "7/../x" }, ""},
 		"pull":              {func(e *event.Event) { e.Entity = event.Entity{Kind: "pull_request", ID: "5", Number: "44"} }, "pr-44"},
 		"issue":             {func(e *event.Event) { e.Entity = event.Entity{Kind: "issue", ID: "5", Number: "44"} }, "issue-44"},
-		"upper_case_id":     {func(e *event.Event) { e.Entity = event.Entity{Kind: "issue", ID: "ABC-1"} }, "issue-abc-1"},
-		"id_outside_form":   {func(e *event.Event) { e.Entity = event.Entity{Kind: "issue", ID: "a/../b"} }, "issue-900ea8b7e0d8fe30"},
-		"underscored_kind":  {func(e *event.Event) { e.Entity = event.Entity{Kind: "check_run", ID: "5"} }, "check-run-5"},
 		"about_nothing":     {func(e *event.Event) { e.Entity = event.Entity{} }, ""},
 		"nothing_with_kind": {func(e *event.Event) { e.Entity = event.Entity{Kind: "ref"} }, ""},
 	}
