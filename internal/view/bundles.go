@@ -1,0 +1,163 @@
+package view
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gatehouse/internal/bus"
+	"gatehouse/receipts"
+)
+
+// Bundle is the state of one bundle as the control chains tell it.
+type Bundle struct {
+	Name    string            `json:"name"`
+	Digest  string            `json:"digest" doc:"version in force, empty before the first is applied"`
+	Mode    string            `json:"mode" doc:"mode in force"`
+	Modes   map[string]string `json:"modes,omitempty" doc:"modes of single enforcers that differ"`
+	Waiting string            `json:"waiting,omitempty" doc:"digest of a version that waits for approval"`
+	Paused  bool              `json:"paused,omitempty"`
+	Changed time.Time         `json:"changed"`
+	Changes int               `json:"changes"`
+}
+
+// Change is one receipt of a bundle's history.
+type Change struct {
+	Node      string    `json:"node"`
+	Seq       uint64    `json:"seq" doc:"in the node's control chain"`
+	Leaf      string    `json:"leaf"`
+	Type      string    `json:"type"`
+	Time      time.Time `json:"time"`
+	Digest    string    `json:"digest,omitempty"`
+	Old       string    `json:"old,omitempty"`
+	From      string    `json:"from,omitempty"`
+	To        string    `json:"to,omitempty"`
+	Enforcer  string    `json:"enforcer,omitempty"`
+	By        string    `json:"by"`
+	Via       string    `json:"via"`
+	Result    string    `json:"result"`
+	Approvers uint64    `json:"approvers,omitempty"`
+	Single    bool      `json:"single_approver,omitempty"`
+}
+
+// maxHistory bounds one bundle's history; the control chain keeps all of it.
+const maxHistory = 1000
+
+type bundle struct {
+	row     Bundle
+	history []Change // oldest first
+}
+
+type bundles struct{ byName map[string]*bundle }
+
+func (s *bundles) fold(m bus.Msg) error {
+	r, err := receipts.Decode(m.Data)
+	if err != nil {
+		return err
+	}
+	c := r.Change
+	if c == nil || c.Bundle == "" {
+		return nil
+	}
+	if r.Session != receipts.ControlSession {
+		return fmt.Errorf("receipt of session %s on a control subject", r.Session)
+	}
+	b := s.byName[c.Bundle]
+	if b == nil {
+		b = &bundle{row: Bundle{Name: c.Bundle}}
+		s.byName[c.Bundle] = b
+	}
+	b.history = append(b.history, Change{
+		Node: m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], Seq: r.Seq, Leaf: receipts.Leaf(m.Data).String(),
+		Type: string(r.Type), Time: r.T, Digest: text(c.Digest), Old: text(c.Old), From: string(c.From), To: string(c.To),
+		Enforcer: c.Enforcer, By: c.By, Via: c.Via, Result: c.Result, Approvers: c.Approvers, Single: c.Single,
+	})
+	if len(b.history) > maxHistory {
+		b.history = b.history[1:]
+	}
+	b.row.apply(r)
+	return nil
+}
+
+func (b *Bundle) apply(r *receipts.Receipt) {
+	c := r.Change
+	b.Changed, b.Changes = r.T, b.Changes+1
+	digest := text(c.Digest)
+	switch c.Result {
+	case "waiting":
+		b.Waiting = digest
+		return
+	case "rejected":
+		if b.Waiting == digest {
+			b.Waiting = ""
+		}
+		return
+	case "paused":
+		b.Paused = true
+		return
+	}
+	b.Paused = false
+	if c.To != "" {
+		if c.Enforcer == "" {
+			b.Mode = string(c.To)
+		} else {
+			modes := maps.Clone(b.Modes) // rows handed out earlier keep theirs
+			if modes == nil {
+				modes = map[string]string{}
+			}
+			modes[c.Enforcer] = string(c.To)
+			b.Modes = modes
+		}
+	}
+	if r.Type != receipts.TypeModeChange && digest != "" {
+		if b.Waiting == digest {
+			b.Waiting = ""
+		}
+		b.Digest = digest
+	}
+}
+
+func (s *bundles) list() []Bundle {
+	out := []Bundle{}
+	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
+		out = append(out, s.byName[name].row)
+	}
+	return out
+}
+
+// Bundles lists all bundles by name.
+func (v *View) Bundles() []Bundle {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.bundles.list()
+}
+
+// History returns the changes of one bundle, the newest first.
+func (v *View) History(name string) ([]Change, error) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	b := v.bundles.byName[name]
+	if b == nil {
+		return nil, notFound("bundle", name)
+	}
+	out := slices.Clone(b.history)
+	slices.Reverse(out)
+	return out, nil
+}
+
+// target names what an action was about, in one short form.
+func target(a *receipts.Act) string {
+	switch {
+	case a.Repository != "":
+		return a.Repository
+	case a.Name != "" && a.Host == "":
+		return a.Name
+	case a.Host != "" && a.Port != 0:
+		return net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
+	}
+	return a.Host
+}

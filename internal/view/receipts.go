@@ -1,0 +1,117 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"gatehouse/internal/bus"
+	"gatehouse/receipts"
+)
+
+// Receipt is one row of a session's chain.
+type Receipt struct {
+	Session string    `json:"session"`
+	Seq     uint64    `json:"seq"`
+	Type    string    `json:"type"`
+	Time    time.Time `json:"time" doc:"asserted by the node's clock"`
+	Leaf    string    `json:"leaf"`
+	Seal    Seal      `json:"seal" enum:"valid,invalid,unchecked"`
+
+	Kind   string `json:"kind,omitempty" doc:"action kind of a decision"`
+	Target string `json:"target,omitempty" doc:"host and port, repository, model, operation or bundle"`
+	Method string `json:"method,omitempty"`
+	// Verdict is allow, deny, would_block or fault: a would-block never looks
+	// like an allow.
+	Verdict string `json:"verdict,omitempty" enum:"allow,deny,would_block,fault"`
+	Mode    string `json:"mode,omitempty"`
+	Rule    string `json:"rule,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	By      string `json:"by,omitempty" doc:"enforcer that decided"`
+	Fault   string `json:"fault,omitempty"`
+	Count   uint64 `json:"count,omitempty" doc:"identical refusals folded into this receipt"`
+
+	Of      string `json:"of,omitempty" doc:"leaf of the decision an outcome belongs to"`
+	Effect  string `json:"effect,omitempty"`
+	Address string `json:"address,omitempty"`
+	Status  int    `json:"status,omitempty"`
+	Up      uint64 `json:"up,omitempty" doc:"bytes sent outside"`
+	Down    uint64 `json:"down,omitempty" doc:"bytes received"`
+	Spent   int64  `json:"spent,omitempty" doc:"nanodollars"`
+
+	Payload json.RawMessage `json:"payload" doc:"the receipt's exact bytes"`
+}
+
+// Receipts lists the chain of a session in its order, read from the stream.
+func (v *View) Receipts(ctx context.Context, id, after string, n int) (Page[Receipt], error) {
+	from, err := parseCursor('r', after)
+	if err != nil {
+		return Page[Receipt]{}, err
+	}
+	v.mu.RLock()
+	x := v.sessions.byID[id]
+	var opened uint64
+	if x != nil {
+		opened = x.opened
+	}
+	v.mu.RUnlock()
+	if x == nil {
+		return Page[Receipt]{}, notFound("session", id)
+	}
+	p, last := Page[Receipt]{Items: []Receipt{}}, uint64(0)
+	for m, err := range v.src.Read(ctx, bus.Sessions, "gatehouse.v1.sessions."+id, max(opened, from+1)) {
+		if err != nil {
+			return Page[Receipt]{}, err
+		}
+		if len(p.Items) == limit(n) {
+			p.Next = cursor('r', last)
+			break
+		}
+		p.Items, last = append(p.Items, v.receipt(id, m)), m.Seq
+	}
+	return p, nil
+}
+
+// receipt makes a row. Bytes that are no receipt are shown as such, not hidden.
+func (v *View) receipt(id string, m bus.Msg) Receipt {
+	row := Receipt{Session: id, Leaf: receipts.Leaf(m.Data).String(), Seal: v.seal(m)}
+	r, err := receipts.Decode(m.Data)
+	if err != nil {
+		row.Type, row.Seal, row.Payload = "unreadable", SealInvalid, json.RawMessage("null")
+		return row
+	}
+	row.Seq, row.Type, row.Time, row.Payload = r.Seq, string(r.Type), r.T, m.Data
+	if a := r.Act; a != nil {
+		row.Kind, row.Target, row.Method = a.Kind, target(a), a.Method
+	}
+	if d := r.Dec; d != nil {
+		row.Verdict, row.Mode, row.Rule, row.Reason = verdict(d), string(d.Mode), d.Rule, d.Reason
+		row.By, row.Fault, row.Count = d.By, d.Fault, d.Count
+	}
+	if o := r.Out; o != nil {
+		row.Of, row.Effect, row.Reason, row.Address = o.Ref.String(), o.Effect, o.Code, o.Address
+		row.Status, row.Up, row.Down, row.Spent = o.Status, o.Up, o.Down, o.Spent
+	}
+	switch {
+	case r.Open != nil:
+		row.Reason = r.Open.Code
+	case r.State != nil:
+		row.Reason, row.Target = r.State.Reason, r.State.To
+	case r.Close != nil:
+		row.Reason = r.Close.Reason
+	}
+	return row
+}
+
+// verdict tells the four apart that a reader must never confuse.
+func verdict(d *receipts.Dec) string {
+	switch {
+	case d.Fault != "":
+		return receipts.CountFault
+	case d.Verdict == receipts.Allow:
+		return receipts.CountAllow
+	case d.Passed:
+		return receipts.CountWouldBlock
+	}
+	return receipts.CountDeny
+}

@@ -1,0 +1,174 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"gatehouse/internal/bus"
+	"gatehouse/internal/problem"
+	"gatehouse/receipts"
+)
+
+// Source is where a View reads; *bus.Bus is one.
+type Source interface {
+	Read(ctx context.Context, stream, filter string, from uint64) iter.Seq2[bus.Msg, error]
+	Follow(ctx context.Context, stream, filter string, from uint64) iter.Seq2[bus.Msg, error]
+}
+
+// Options bounds a View. When a bound is reached the oldest entry leaves the
+// lists; the streams still hold it.
+type Options struct {
+	MaxSessions int // 0 = 20,000
+	MaxEvents   int // 0 = 20,000
+
+	// Keyset checks the seals of what is shown in detail. nil shows them as
+	// unchecked.
+	Keyset *receipts.Keyset
+}
+
+// View is the fold. It is safe for concurrent use.
+type View struct {
+	o   Options
+	src Source
+
+	mu       sync.RWMutex
+	sessions sessions
+	events   events
+	bundles  bundles
+	logs     map[string]Head
+	strange  uint64
+}
+
+// New returns an empty view over src.
+func New(src Source, o Options) *View {
+	if o.MaxSessions == 0 {
+		o.MaxSessions = 20_000
+	}
+	if o.MaxEvents == 0 {
+		o.MaxEvents = 20_000
+	}
+	return &View{
+		o: o, src: src,
+		sessions: sessions{max: o.MaxSessions, byID: map[string]*session{}, byEvent: map[string][]string{}},
+		events:   events{max: o.MaxEvents, byID: map[string]*eventRow{}},
+		bundles:  bundles{byName: map[string]*bundle{}},
+		logs:     map[string]Head{},
+	}
+}
+
+// streams are what a view folds, each in its own order. Nothing a fold does
+// depends on how they interleave.
+var streams = []string{bus.Events, bus.Sessions, bus.Log}
+
+// Run folds what the streams hold and follows them until ctx ends; then it
+// returns nil.
+func (v *View) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, s := range streams {
+		g.Go(func() error {
+			for m, err := range v.src.Follow(ctx, s, "", 0) {
+				if err != nil {
+					return fmt.Errorf("couldn't fold %s: %w", s, err)
+				}
+				v.Fold(m)
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return err
+}
+
+// Load folds what the streams hold now and returns.
+func (v *View) Load(ctx context.Context) error {
+	for _, s := range streams {
+		for m, err := range v.src.Read(ctx, s, "", 0) {
+			if err != nil {
+				return fmt.Errorf("couldn't fold %s: %w", s, err)
+			}
+			v.Fold(m)
+		}
+	}
+	return nil
+}
+
+// Fold takes one message. Messages of one subject must come in their order. A
+// message that cannot be read is counted and shown nowhere.
+func (v *View) Fold(m bus.Msg) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var err error
+	switch root, rest, _ := strings.Cut(strings.TrimPrefix(m.Subject, "gatehouse.v1."), "."); root {
+	case "events":
+		err = v.events.fold(m)
+	case "sessions":
+		err = v.sessions.fold(m)
+	case "control":
+		err = v.bundles.fold(m)
+	case "log":
+		v.logs[rest] = v.logs[rest].after(rest, m)
+	default:
+		err = errors.New("unknown subject")
+	}
+	if err != nil {
+		v.strange++
+	}
+}
+
+// Page is one page of a list. Next is the cursor of the following page, "" at
+// the end.
+type Page[T any] struct {
+	Items []T
+	Next  string
+}
+
+// MaxLimit is the largest page.
+const MaxLimit = 500
+
+// limit applies the default and the bound.
+func limit(n int) int {
+	if n <= 0 {
+		return 50
+	}
+	return min(n, MaxLimit)
+}
+
+func notFound(what, id string) error {
+	return problem.New(problem.NotFound, fmt.Sprintf("no %s %q", what, id), "List what there is; the oldest entries leave the lists.")
+}
+
+// Snapshot is the whole state, to compare two folds with each other.
+type Snapshot struct {
+	Sessions []Session
+	Events   []Event
+	Bundles  []Bundle
+	History  map[string][]Change
+	Strange  uint64 // messages that could not be read
+}
+
+// Snapshot returns the state sorted by id. Two views that folded the same
+// messages return equal snapshots.
+func (v *View) Snapshot() Snapshot {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	s := Snapshot{Strange: v.strange, History: map[string][]Change{}, Bundles: v.bundles.list()}
+	for e := range v.sessions.sorted() {
+		s.Sessions = append(s.Sessions, e)
+	}
+	for _, e := range v.events.sorted() {
+		s.Events = append(s.Events, v.withSessions(e))
+	}
+	for name, b := range v.bundles.byName {
+		s.History[name] = b.history
+	}
+	return s
+}
