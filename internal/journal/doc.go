@@ -44,8 +44,9 @@
 //
 // A group is written only after the group before it is durable. So a bad frame
 // is a torn one only when nothing follows it, and when it shows what a lost page
-// leaves behind: the file ends inside it, or a 512-byte sector of it reads as
-// zeros (sectors are taken to be written whole). A bad frame without that, such
+// leaves behind: the file ends inside it, its last byte reads as zero, or a
+// 512-byte sector of it does (sectors are taken to be written whole). A bad frame without
+// that, such
 // as one with a flipped bit, is damage even at the very end. Not to be told from
 // a crash, and so cut: a tail that somebody cut off or zeroed by whole sectors.
 // That is what checkpoints outside the node are for.

@@ -99,6 +99,11 @@ func (j *Journal) recover() error {
 	if at, err = j.recoverLast(firsts[len(firsts)-1], at); err != nil {
 		return err
 	}
+	// A segment's name may be in the cache only: the process that renamed it may
+	// have ended before, or at, the sync of the folder.
+	if err := j.o.FS.SyncDir(j.dir); err != nil {
+		return fmt.Errorf("open journal: %w", err)
+	}
 	maps.DeleteFunc(j.snapshots, func(_ string, pos uint64) bool { return pos < firsts[0] })
 	if err := j.checkRecent(); err != nil {
 		return err
@@ -227,10 +232,14 @@ func (s *scanner) groups(seg *segment, snapshot func(Record)) (last mark, full b
 		}
 		last = mark{pos, off}
 		if h.footer() {
-			if s.off != s.end {
-				return last, true, errContent
+			if _, err := decodeFooter(h, body); err != nil {
+				return last, true, err
 			}
-			_, err := decodeFooter(h, body)
+			// A crash between the footer's sync and the truncation leaves zeros.
+			empty, err := s.zeros(s.off, s.end)
+			if err == nil && !empty {
+				err = errContent
+			}
 			return last, true, err
 		}
 		recs, err := decodeRecords(h, body)

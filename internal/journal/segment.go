@@ -189,11 +189,15 @@ func (s *scanner) zeros(from, to int64) (bool, error) {
 	return true, nil
 }
 
-// lostSector reports whether a sector's part of [from, to) reads as zeros. A
-// frame starts and ends with bytes that are not zero and is cut into sectors at
-// multiples of eight, so no part of a written frame looks like that, save for
+// lostSector reports whether a sector's part of [from, to), or its last byte,
+// reads as zero: a page was lost, or the write stopped short. A header and a
+// frame end with a byte that no single flip makes zero, and are cut into sectors
+// at multiples of eight, so no part of a written frame looks like that, save for
 // 512 zeros inside a record's data.
 func (s *scanner) lostSector(from, to int64) (bool, error) {
+	if stopped, err := s.zeros(to-1, to); err != nil || stopped {
+		return stopped, err
+	}
 	for from < to {
 		stop := min(to, (from/sectorSize+1)*sectorSize)
 		b, err := s.peek(from, stop-from)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	allocateAhead  = 4 << 20  // bytes of disk space taken at a time
-	allocateScarce = 64 << 10 // the same when the disk is full and the reserve is given up
+	allocateAhead  = 4 << 20 // bytes of disk space taken at a time
+	allocateScarce = 4 << 10 // the same when the disk is full and the reserve is given up
 )
 
 // writer owns the end of the journal. Only its goroutine touches it after Open.
@@ -194,7 +194,7 @@ func (w *writer) room(size int64) error {
 	if size <= w.allocated {
 		return nil
 	}
-	err := w.allocate(roundUp(size-w.allocated, allocateAhead))
+	err := w.allocate(roundUp(size-w.allocated, min(allocateAhead, w.j.o.SegmentBytes)))
 	if noSpace(err) {
 		w.scarce()
 		err = w.allocate(roundUp(size-w.allocated, allocateScarce))
@@ -279,7 +279,7 @@ func (w *writer) start(link uint32) error {
 	if err != nil {
 		return fmt.Errorf("start a segment: %w", err)
 	}
-	return w.enter(f, link)
+	return w.enter(f, link, nil, 0)
 }
 
 // create writes a segment's header to the file next. ENOSPC leaves nothing.
@@ -305,8 +305,9 @@ func (w *writer) create(link uint32) (_ File, err error) {
 	return f, f.Sync()
 }
 
-// enter gives the file next its name and makes it the one that is written.
-func (w *writer) enter(f File, link uint32) error {
+// enter gives the file next its name and makes it the one that is written. Only
+// then do readers see the footer of the segment before, which ends at end.
+func (w *writer) enter(f File, link uint32, before *segment, end int64) error {
 	j := w.j
 	seg := &segment{path: j.path(segmentName(w.next)), first: w.next, size: segmentHeaderSize}
 	if err := errors.Join(j.o.FS.Rename(j.path(nextName), seg.path), j.o.FS.SyncDir(j.dir)); err != nil {
@@ -321,8 +322,11 @@ func (w *writer) enter(f File, link uint32) error {
 		return err
 	}
 	j.mu.Lock()
+	defer j.mu.Unlock()
+	if before != nil {
+		before.size = end
+	}
 	j.segments = append(j.segments, seg)
-	j.mu.Unlock()
 	return nil
 }
 
@@ -352,14 +356,11 @@ func (w *writer) rotate(seg *segment) error {
 	if err := w.put(seg.size, frame); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	// Only now: a truncated tail could not take a torn footer for what it is.
+	// The footer is durable: what a crash here leaves is zeros behind it.
 	if err := errors.Join(w.f.Truncate(end), w.f.Sync()); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	j.mu.Lock()
-	seg.size = end
-	j.mu.Unlock()
-	return w.enter(f, h.sum)
+	return w.enter(f, h.sum, seg, end)
 }
 
 // close closes the segment file. The reserve stays for the next start, which
