@@ -25,6 +25,7 @@ type link struct {
 	ctx   context.Context
 	to    authority.Authority // where a tunnel leads; zero outside one
 	fresh bool                // no request has been read yet
+	alert bool                // the client ended TLS with an alert before its first request
 }
 
 func (d *Door) link(ctx context.Context, nc net.Conn, r *bufio.Reader, to authority.Authority) *link {
@@ -75,6 +76,8 @@ func (l *link) head() (*head, error) {
 		return nil, err
 	}
 	if _, err := l.r.Peek(1); err != nil {
+		var op *net.OpError
+		l.alert = l.fresh && errors.As(err, &op) && op.Op == "remote error"
 		return nil, err
 	}
 	if err := l.nc.SetReadDeadline(time.Now().Add(min(wait, t.Head))); err != nil { // EG-65

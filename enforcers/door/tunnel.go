@@ -198,7 +198,11 @@ func (l *link) terminate(ctx context.Context, to authority.Authority) (code stri
 		return enforcers.CodeClientTLS
 	}
 	_ = l.nc.SetDeadline(time.Time{})
-	l.d.link(ctx, conn, bufio.NewReaderSize(conn, 4<<10), to).run()
+	in := l.d.link(ctx, conn, bufio.NewReaderSize(conn, 4<<10), to)
+	in.run()
+	if in.alert {
+		return enforcers.CodeClientTLS // TLS 1.3 lets a client complain after the handshake
+	}
 	return enforcers.CodeTerminated
 }
 

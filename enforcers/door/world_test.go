@@ -63,7 +63,8 @@ type outside struct {
 	queries []dns.Question
 	zone    map[string]func(q dns.Question) *dns.Msg // nil entry: default address
 	handler http.Handler
-	seen    []*http.Request // requests that reached a fake, bodies read
+	chain   func(*issuer) (*tls.Certificate, error) // nil: the right one
+	seen    []*http.Request                         // requests that reached a fake, bodies read
 	bodies  []string
 
 	accepts atomic.Int64
@@ -75,6 +76,12 @@ var (
 	evilAddr = netip.MustParseAddr("93.184.216.66")
 	listAddr = netip.MustParseAddr("93.184.216.34")
 )
+
+// edges are public addresses right beside blocks that are not (EG-28).
+var edges = []string{
+	"9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.1", "126.255.255.255", "128.0.0.0", "169.253.255.255", "169.255.0.0",
+	"172.15.255.255", "172.32.0.1", "192.167.255.255", "192.169.0.0", "198.17.255.255", "198.20.0.0", "223.255.255.255",
+}
 
 func newOutside(t testing.TB) *outside {
 	t.Helper()
@@ -88,6 +95,9 @@ func newOutside(t testing.TB) *outside {
 		o.site(t, netip.AddrPortFrom(a, 8443), true)
 	}
 	o.echo(t, netip.AddrPortFrom(goodAddr, 5432))
+	for _, edge := range edges {
+		o.sites[netip.AddrPortFrom(netip.MustParseAddr(edge), 443)] = o.sites[netip.AddrPortFrom(goodAddr, 443)]
+	}
 	return o
 }
 
@@ -116,6 +126,12 @@ func (o *outside) site(t testing.TB, public netip.AddrPort, secure bool) {
 			name := h.ServerName
 			if name == "" {
 				name = public.Addr().String()
+			}
+			o.mu.Lock()
+			f := o.chain
+			o.mu.Unlock()
+			if f != nil {
+				return f(o.ca)
 			}
 			return o.ca.issue(name)
 		}}
@@ -182,13 +198,20 @@ func (c *countedConn) Read(b []byte) (int, error) {
 
 // serveDNS starts the authority for every name, by UDP and TCP on one port.
 func (o *outside) serveDNS(t testing.TB) {
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var pc net.PacketConn
+	var l net.Listener
+	for range 20 { // a UDP port whose TCP twin is free as well
+		var err error
+		if pc, err = net.ListenPacket("udp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		if l, err = net.Listen("tcp", pc.LocalAddr().String()); err == nil {
+			break
+		}
+		_ = pc.Close()
 	}
-	l, err := net.Listen("tcp", pc.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
+	if l == nil {
+		t.Fatal("no free port for the DNS")
 	}
 	o.dnsAddr = pc.LocalAddr().(*net.UDPAddr).AddrPort()
 	h := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
@@ -358,6 +381,35 @@ type recorder struct {
 	decisions []decided
 	outcomes  map[receipts.Hash]enforcers.Outcome
 	progress  []enforcers.Outcome
+	changed   chan struct{} // closed and replaced at each outcome
+}
+
+// settled waits until every decision that passed has its outcome.
+func (r *recorder) settled(t testing.TB) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		r.mu.Lock()
+		if r.changed == nil {
+			r.changed = make(chan struct{})
+		}
+		open, changed := 0, r.changed
+		for _, d := range r.decisions {
+			if _, ok := r.outcomes[d.Receipt]; d.Decision.Passed && !ok {
+				open++
+			}
+		}
+		r.mu.Unlock()
+		if open == 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Errorf("%d decisions have no outcome", open)
+			return
+		}
+	}
 }
 
 type decided struct {
@@ -389,6 +441,10 @@ func (r *recorder) Outcome(of receipts.Hash, o enforcers.Outcome) {
 		panic("two outcomes for one decision")
 	}
 	r.outcomes[of] = o
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
+	}
 }
 
 func (r *recorder) Progress(_ context.Context, _ receipts.Hash, o enforcers.Outcome, _ bool) error {
@@ -425,6 +481,17 @@ type inside struct {
 	up    *upstream.Client
 	path  string
 	roots *x509.CertPool // the session's CA
+	conns []net.Conn     // the client's
+}
+
+// hangUp closes the client's connections and waits until the door has written
+// every outcome.
+func (in *inside) hangUp() {
+	in.t.Helper()
+	for _, c := range in.conns {
+		_ = c.Close()
+	}
+	in.rec.settled(in.t)
 }
 
 type setup struct {
@@ -434,6 +501,8 @@ type setup struct {
 	inject   upstream.Injector
 	timeouts door.Timeouts
 	clock    func() time.Time
+	resolve  time.Duration // for the upstream's DNS, 0 = ample
+	own      []netip.Addr
 }
 
 // policyOf configures the native built-in egress enforcer.
@@ -459,11 +528,15 @@ func open(t testing.TB, o *outside, s setup) *inside {
 	if s.policy == "" {
 		s.policy = matrixPolicy
 	}
+	if s.resolve == 0 {
+		s.resolve = 5 * time.Second
+	}
 	up, err := upstream.New(upstream.Options{
+		Own:      s.own,
 		Dev:      &upstream.Dev{Upstreams: publicOnly(o.sites), DNS: o.dnsAddr, Roots: o.roots},
 		Internal: []netip.Prefix{netip.MustParsePrefix("10.8.0.0/16")},
 		Inject:   s.inject,
-		Timeouts: upstream.Timeouts{Resolve: 2 * time.Second, Connect: 2 * time.Second, Handshake: 2 * time.Second, Header: 5 * time.Second},
+		Timeouts: upstream.Timeouts{Resolve: s.resolve, Connect: 5 * time.Second, Handshake: 5 * time.Second, Header: 5 * time.Second},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -508,6 +581,7 @@ func (in *inside) dial() net.Conn {
 		in.t.Fatal(err)
 	}
 	_ = c.SetDeadline(time.Now().Add(patience))
+	in.conns = append(in.conns, c)
 	in.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -602,4 +676,22 @@ func get(host, path string) string {
 func (in *inside) fetch(host, path string) reply {
 	in.t.Helper()
 	return in.https(host+":443", strings.ToLower(strings.TrimSuffix(host, ".")), get(host, path))
+}
+
+// ask sends one request on an open connection.
+func ask(c net.Conn, text string) reply {
+	if _, err := io.WriteString(c, text); err != nil {
+		return reply{err: err}
+	}
+	method, _, _ := strings.Cut(text, " ")
+	return read(bufio.NewReader(c), method)
+}
+
+// present sets the certificate that the TLS fakes show for the rest of the
+// test.
+func (o *outside) present(t testing.TB, f func(*issuer) (*tls.Certificate, error)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.chain = f
+	t.Cleanup(func() { o.mu.Lock(); o.chain = nil; o.mu.Unlock() })
 }
