@@ -16,6 +16,7 @@ type chain struct {
 	mono    uint64
 	closed  bool
 	broken  bool // a receipt is missing: what follows proves no end
+	partial bool // it began before the file does
 	tally   Tally
 	level   int // lowest level of a decision, -1 none
 	points  []string
@@ -47,6 +48,8 @@ func (c *chain) add(v *verifier, r *Receipt, index uint64, leaf Hash) {
 		v.find(ExitTampered, class, c.ID, int64(index), format, a...)
 	}
 	switch next := c.next(); {
+	case len(c.leaves) == 0 && r.Seq > 0 && v.first > 0:
+		c.base, c.partial = r.Seq, true
 	case len(c.leaves) == 0 && !c.begins(v, r, bad):
 		c.base, c.broken = r.Seq, true
 	case len(c.leaves) == 0:
@@ -76,7 +79,7 @@ func (c *chain) add(v *verifier, r *Receipt, index uint64, leaf Hash) {
 	}
 	c.tally.Add(r, leaf)
 	c.tell(r, index)
-	if r.Close != nil && !c.broken {
+	if r.Close != nil && !c.broken && !c.partial {
 		c.checkClose(r.Close, bad)
 	}
 }

@@ -1,7 +1,6 @@
 package receipts
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -329,18 +328,5 @@ func textValue(c *codec, key string, v *string) {
 	}
 	if len(*v) > maxText {
 		c.fail(key, "value of %d bytes", len(*v))
-	}
-}
-
-// wrapCanon gives an error of canon the class it has in this package.
-func wrapCanon(err error) error {
-	var unknown *canon.UnknownKeyError
-	switch {
-	case err == nil, errors.Is(err, ErrSchema), errors.Is(err, ErrUnsupported):
-		return err
-	case errors.As(err, &unknown):
-		return fmt.Errorf("%w: %w", ErrSchema, err)
-	default:
-		return fmt.Errorf("%w: %w", ErrCanonical, err)
 	}
 }

@@ -3,7 +3,10 @@ package receipts
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+
+	"gatehouse/internal/canon"
 )
 
 // MaxReceipt is the largest encoded receipt in bytes.
@@ -27,7 +30,7 @@ func (r *Receipt) Append(b []byte) ([]byte, error) {
 	c.w.EndObject()
 	out, err := c.w.Bytes()
 	if err != nil {
-		return nil, fmt.Errorf("receipt %s: %w", r.Type, wrapCanon(err))
+		return nil, fmt.Errorf("receipt %s: %w", r.Type, asSchema(err))
 	}
 	if len(out)-start > MaxReceipt {
 		return nil, fmt.Errorf("receipt %s: %w: %d bytes", r.Type, ErrSchema, len(out)-start)
@@ -40,18 +43,21 @@ func (r *Receipt) Append(b []byte) ([]byte, error) {
 // ErrSchema (canonical, but not a receipt of format v1) or ErrCanonical.
 func Decode(b []byte) (*Receipt, error) {
 	r, err := decode(b)
-	if err != nil && newer(b) {
+	switch {
+	case err == nil:
+		return r, nil
+	case newer(b):
 		return nil, fmt.Errorf("receipt: %w: %w", ErrUnsupported, err)
+	case len(b) > MaxReceipt, canon.Valid(b) == nil:
+		return nil, fmt.Errorf("receipt: %w", asSchema(err))
+	default: // %v: what the walk stumbled over is not what is wrong
+		return nil, fmt.Errorf("receipt: %w: %v", ErrCanonical, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("receipt: %w", err)
-	}
-	return r, nil
 }
 
 func decode(b []byte) (*Receipt, error) {
 	if len(b) > MaxReceipt { // RC-45
-		return nil, fmt.Errorf("%w: %d bytes", ErrSchema, len(b))
+		return nil, fmt.Errorf("%d bytes", len(b))
 	}
 	r := new(Receipt)
 	c := codec{reading: true}
@@ -59,7 +65,7 @@ func decode(b []byte) (*Receipt, error) {
 	c.s.Object()
 	r.fields(&c)
 	c.s.EndObject()
-	if err := wrapCanon(c.s.End()); err != nil {
+	if err := c.s.End(); err != nil {
 		return nil, err
 	}
 	if err := r.check(); err != nil {
@@ -69,9 +75,17 @@ func decode(b []byte) (*Receipt, error) {
 	// that a checked fact and not a property of its code (RC-22).
 	again, err := r.Append(make([]byte, 0, len(b)))
 	if err != nil || !bytes.Equal(again, b) {
-		return nil, ErrCanonical
+		return nil, errors.New("encoding again gives other bytes")
 	}
 	return r, nil
+}
+
+// asSchema makes a value that the profile does not allow an ErrSchema.
+func asSchema(err error) error {
+	if errors.Is(err, ErrSchema) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrSchema, err)
 }
 
 // newer reports whether bytes that are no v1 receipt claim to be of another

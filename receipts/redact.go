@@ -204,17 +204,20 @@ func (s *scanner) found(b []byte) bool {
 
 // encodings returns the forms of v that are searched for: v itself and, where
 // they are long enough to mean something, its halves; each of these plain and
-// reversed; and v in base64 and base64url at every alignment, in hex, and
-// percent-encoded wholly or as a query does. Text is also searched for as it
-// looks inside a JSON string.
+// reversed, as it is and as it stands inside a JSON string; and v in base64 and
+// base64url at every alignment, in hex, and percent-encoded wholly, as a query
+// does and as a path does.
 func encodings(v []byte) [][]byte {
-	out := [][]byte{v, reversed(v)}
+	plain := [][]byte{v}
 	if half := len(v) / 2; half >= 2*minSecret {
-		for _, h := range [][]byte{v[:half], v[half:]} {
-			out = append(out, h, reversed(h))
+		plain = append(plain, v[:half], v[half:])
+	}
+	var out [][]byte
+	for _, p := range plain {
+		for _, q := range [][]byte{p, reversed(p)} {
+			out = append(out, q, bytes.ReplaceAll(bytes.ReplaceAll(q, []byte(`\`), []byte(`\\`)), []byte(`"`), []byte(`\"`)))
 		}
 	}
-	out = append(out, bytes.ReplaceAll(bytes.ReplaceAll(v, []byte(`\`), []byte(`\\`)), []byte(`"`), []byte(`\"`)))
 	lower := hex.EncodeToString(v)
 	out = append(out, []byte(lower), []byte(strings.ToUpper(lower)))
 	for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {

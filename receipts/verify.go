@@ -150,7 +150,7 @@ func (v *verifier) find(exit Exit, class Class, session string, index int64, for
 
 func (v *verifier) record(f Finding) {
 	v.classes[f.Class] = true
-	if b := v.res.FirstBad; b == nil || rank(f.Exit) > rank(b.Exit) {
+	if b := v.res.FirstBad; b == nil || rank(f) > rank(*b) {
 		v.res.FirstBad = &f
 	}
 	if len(v.res.Findings) < MaxFindings {
@@ -160,11 +160,16 @@ func (v *verifier) record(f Finding) {
 	}
 }
 
-// rank orders exits: the strongest statement that the findings support wins.
-func rank(e Exit) int {
-	switch e {
+// rank orders findings: the strongest statement that they support wins, and
+// among equals the first. A gap is the weakest sign of tampering: whatever is
+// removed, moved or replaced leaves one too.
+func rank(f Finding) int {
+	switch f.Exit {
 	case ExitTampered:
-		return 6
+		if f.Class == ClassGap {
+			return 6
+		}
+		return 7
 	case ExitUsage:
 		return 5
 	case ExitUnsupported:

@@ -382,3 +382,45 @@ func (s *Scanner) Time() time.Time {
 	s.Fail(err)
 	return t
 }
+
+// Valid reports why b is not one canonical value of the profile, whatever its
+// schema; nil means that it is.
+func Valid(b []byte) error {
+	var s Scanner
+	s.Reset(b)
+	s.skip()
+	return s.End()
+}
+
+// skip reads one value of any kind.
+func (s *Scanner) skip() {
+	switch c := s.next(); {
+	case c == '{':
+		s.Object()
+		for _, ok := s.Key(); ok; _, ok = s.Key() {
+			s.skip()
+		}
+		s.EndObject()
+	case c == '[':
+		s.Array()
+		for s.More() {
+			s.skip()
+		}
+		s.EndArray()
+	case c == '"':
+		s.Text()
+	case c == 't', c == 'f':
+		s.Bool()
+	default:
+		s.Int()
+	}
+}
+
+// next returns the first byte of the next value, behind its comma.
+func (s *Scanner) next() byte {
+	c := s.peek()
+	if l := &s.level[s.depth]; c == ',' && !l.object && l.count > 0 && s.pos+1 < len(s.src) {
+		return s.src[s.pos+1]
+	}
+	return c
+}
