@@ -154,7 +154,7 @@ const (
 // EventDetail is one event with its facts and its text. Passages are untrusted:
 // whoever shows them boxes and escapes them.
 type EventDetail struct {
-	Event    `json:",inline"`
+	Event
 	Seal     Seal                `json:"seal" enum:"valid,invalid,unchecked" doc:"whether this node sealed exactly these bytes"`
 	Facts    map[string]string   `json:"facts"`
 	Lists    map[string][]string `json:"lists,omitempty"`

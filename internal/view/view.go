@@ -127,8 +127,8 @@ func (v *View) Fold(m bus.Msg) {
 // Page is one page of a list. Next is the cursor of the following page, "" at
 // the end.
 type Page[T any] struct {
-	Items []T
-	Next  string
+	Items []T    `json:"items"`
+	Next  string `json:"next,omitempty" doc:"cursor of the following page"`
 }
 
 // MaxLimit is the largest page.

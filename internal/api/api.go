@@ -1,0 +1,137 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"gatehouse/internal/view"
+)
+
+// Actor is who asks for a change. Every change is a receipt that names them.
+type Actor struct {
+	Name string // person or token id; "local" on the unix socket
+	Via  string // cli | ui | api
+}
+
+// SessionCommands change sessions. Errors are problems.
+type SessionCommands interface {
+	// Kill ends a running session; it returns when the end is ordered, not when
+	// it is over.
+	Kill(ctx context.Context, session string, by Actor) error
+	// Retry admits the session's event again and returns the new session.
+	Retry(ctx context.Context, session string, by Actor) (string, error)
+	// Logs returns the transcript, untrusted bytes.
+	Logs(ctx context.Context, session string) (io.ReadCloser, error)
+}
+
+// EventCommands change events.
+type EventCommands interface {
+	// Redeliver lets a stored event start a session again and returns it.
+	Redeliver(ctx context.Context, event string, by Actor) (string, error)
+}
+
+// BundleCommands change bundles.
+type BundleCommands interface {
+	// Apply takes one bundle as YAML.
+	Apply(ctx context.Context, yaml []byte, by Actor) (Applied, error)
+}
+
+// ReceiptCommands hand out receipts.
+type ReceiptCommands interface {
+	// Export writes one self-contained file, of one session or of all when
+	// session is "". The export is itself a receipt.
+	Export(ctx context.Context, w io.Writer, session string, by Actor) error
+}
+
+// Options wires an API. All fields but UI, Log and Clock are required.
+type Options struct {
+	View     *view.View
+	Sessions SessionCommands
+	Events   EventCommands
+	Bundles  BundleCommands
+	Receipts ReceiptCommands
+	Status   func() Status
+	Version  string
+
+	URL      string   // of the operator listener as people open it: http://127.0.0.1:8081
+	Hosts    []string // exact Host values the operator listener answers to
+	Origins  []string // exact Origin values that may post
+	Loopback bool     // the operator listener is bound to a loopback address: login links work
+	UI       http.Handler
+	Log      *slog.Logger
+	Clock    func() time.Time
+}
+
+// API is the operator API.
+type API struct {
+	o     Options
+	mux   *http.ServeMux
+	huma  huma.API
+	login *login
+}
+
+// New builds the routes.
+func New(o Options) (*API, error) {
+	if o.View == nil || o.Sessions == nil || o.Events == nil || o.Bundles == nil || o.Receipts == nil || o.Status == nil {
+		return nil, errors.New("api: a part is missing")
+	}
+	if len(o.Hosts) == 0 {
+		return nil, errors.New("api: no Host is listed")
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	a := &API{o: o, mux: http.NewServeMux(), login: newLogin(o.Clock)}
+	a.huma = humago.New(a.mux, config(o.Version))
+	a.routes()
+	a.mux.HandleFunc("GET /login/{token}", a.openLink)
+	a.mux.HandleFunc("POST /logout", a.logout)
+	if o.UI != nil {
+		a.mux.Handle("/ui/", o.UI)
+		a.mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusSeeOther))
+	}
+	return a, nil
+}
+
+// OpenAPI returns the OpenAPI 3.1 document as YAML.
+func (a *API) OpenAPI() ([]byte, error) { return a.huma.OpenAPI().YAML() }
+
+// Operator is the handler of the operator listener.
+func (a *API) Operator() http.Handler {
+	return headers(a.hosts(a.origins(a.authenticated(a.mux))))
+}
+
+// Socket is the handler of the unix socket. Who may open the socket's file may
+// do everything, so there is no other check.
+func (a *API) Socket() http.Handler {
+	return headers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a.mux.ServeHTTP(w, r.WithContext(withActor(r.Context(), Actor{Name: "local", Via: "cli"}, true)))
+	}))
+}
+
+type actorKey struct{}
+
+type caller struct {
+	Actor
+	socket bool
+}
+
+func withActor(ctx context.Context, a Actor, socket bool) context.Context {
+	return context.WithValue(ctx, actorKey{}, caller{a, socket})
+}
+
+// callerOf returns who called. Both handlers set it before a route runs.
+func callerOf(ctx context.Context) caller {
+	c, _ := ctx.Value(actorKey{}).(caller)
+	return c
+}

@@ -1,0 +1,97 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+
+	"gatehouse/internal/problem"
+)
+
+// Client calls a node over its unix socket. Its errors are problems: those of
+// the node as it sent them, and problem.Unreachable when there is none.
+type Client struct {
+	http *http.Client
+	path string
+}
+
+// NewClient returns a client for the socket at path.
+func NewClient(path string) *Client {
+	return &Client{path: path, http: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		},
+	}}}
+}
+
+// Close drops idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Get decodes the answer of GET path?query into out.
+func (c *Client) Get(ctx context.Context, path string, query url.Values, out any) error {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return c.json(ctx, http.MethodGet, path, nil, out)
+}
+
+// Post sends a body as application/yaml (nil for none) and decodes the answer.
+func (c *Client) Post(ctx context.Context, path string, yaml []byte, out any) error {
+	return c.json(ctx, http.MethodPost, path, yaml, out)
+}
+
+// File returns the bytes of GET path?query. A read error means that the file is
+// not whole.
+func (c *Client) File(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	r, err := c.do(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return r.Body, nil
+}
+
+func (c *Client) json(ctx context.Context, method, path string, body []byte, out any) error {
+	r, err := c.do(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Body.Close() }()
+	if err := json.NewDecoder(r.Body).Decode(out); err != nil {
+		return fmt.Errorf("couldn't read the node's answer: %w", err)
+	}
+	return nil
+}
+
+func (c *Client) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://gatehouse"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/yaml")
+	}
+	r, err := c.http.Do(req)
+	if err != nil {
+		return nil, problem.Wrap(err, problem.Unreachable, "couldn't reach the node at "+c.path, "Start it with gatehouse serve, or name its socket.")
+	}
+	if r.StatusCode < 300 {
+		return r, nil
+	}
+	defer func() { _ = r.Body.Close() }()
+	var p Problem
+	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<20)).Decode(&p); err != nil || p.Code == "" {
+		return nil, fmt.Errorf("the node answered %s", r.Status)
+	}
+	if p.Detail != "" {
+		p.Title += ": " + p.Detail
+	}
+	return nil, problem.New(p.Code, p.Title, p.Hint)
+}

@@ -1,0 +1,103 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+)
+
+// operation describes one route; every one may answer with a Problem.
+func (a *API) operation(method, id, path, summary string, status int) huma.Operation {
+	return huma.Operation{
+		Method: method, OperationID: id, Path: path, Summary: summary, DefaultStatus: status,
+		MaxBodyBytes: 1 << 20,
+		Responses:    map[string]*huma.Response{"default": a.problemResponse()},
+	}
+}
+
+func (a *API) problemResponse() *huma.Response {
+	schema := a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "")
+	return &huma.Response{Description: "Problem", Content: map[string]*huma.MediaType{"application/problem+json": {Schema: schema}}}
+}
+
+// document removes the schemas of huma's own errors, which no route answers with.
+func (a *API) document() {
+	schemas := a.huma.OpenAPI().Components.Schemas.Map()
+	delete(schemas, "ErrorModel")
+	delete(schemas, "ErrorDetail")
+}
+
+// files adds the routes that answer with bytes instead of JSON.
+func (a *API) files() {
+	file(a, "session-logs", "/v1/sessions/{id}/logs", "The transcript of a session, untrusted", "text/plain; charset=utf-8", "transcript.txt",
+		func(ctx context.Context, in *byID, w io.Writer) error {
+			r, err := a.o.Sessions.Logs(ctx, in.ID)
+			if err != nil {
+				return err
+			}
+			_, err = io.Copy(w, r)
+			return errors.Join(err, r.Close())
+		})
+	file(a, "export-receipts", "/v1/receipts/export", "Receipts as one self-contained file; the export is a receipt too", "application/octet-stream", "gatehouse-receipts.txt",
+		func(ctx context.Context, in *struct {
+			Session string `query:"session" maxLength:"64" doc:"one session; all when left out"`
+		}, w io.Writer) error {
+			return a.o.Receipts.Export(ctx, w, in.Session, callerOf(ctx).Actor)
+		})
+}
+
+func file[I any](a *API, id, path, summary, contentType, name string, f func(context.Context, *I, io.Writer) error) {
+	op := a.operation(http.MethodGet, id, path, summary, http.StatusOK)
+	op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{
+		contentType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
+	}}
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
+		return &huma.StreamResponse{Body: func(hc huma.Context) {
+			w := &lateWriter{hc: hc, header: func() {
+				hc.SetHeader("Content-Type", contentType)
+				hc.SetHeader("Content-Disposition", `attachment; filename="`+name+`"`)
+				hc.SetStatus(http.StatusOK)
+			}}
+			err := f(ctx, in, w)
+			switch {
+			case err == nil:
+				w.start()
+			case w.started:
+				// The status is gone; a cut connection is the only way to say that the
+				// file is not whole.
+				a.o.Log.ErrorContext(ctx, "file not sent whole", slog.String("route", id), slog.Any("err", err))
+				panic(http.ErrAbortHandler)
+			default:
+				_, rw := humago.Unwrap(hc)
+				refuse(rw, a.fail(err))
+			}
+		}}, nil
+	})
+}
+
+// lateWriter sends the header with the first byte, so that an error before it
+// can still be a problem.
+type lateWriter struct {
+	hc      huma.Context
+	header  func()
+	started bool
+}
+
+func (w *lateWriter) start() {
+	if !w.started {
+		w.started = true
+		w.header()
+	}
+}
+
+// Write sends p.
+func (w *lateWriter) Write(p []byte) (int, error) {
+	w.start()
+	return w.hc.BodyWriter().Write(p)
+}

@@ -1,0 +1,70 @@
+package api
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"gatehouse/internal/problem"
+)
+
+// headers are on every answer. Transcripts and events hold text of strangers:
+// nothing here may be sniffed, framed, cached or run.
+func headers(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		// The UI sets its own, wider policy.
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; sandbox")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// hosts refuses names that are not ours, so that a page whose name was pointed
+// at this address (DNS rebinding) gets nothing.
+func (a *API) hosts(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !slices.Contains(a.o.Hosts, strings.ToLower(r.Host)) {
+			refuse(w, problemOf(problem.HostNotListed, "this listener does not answer to that host", "Open the address the node printed, or list the host in the configuration."))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// origins refuses other sites' requests. A request that changes something must
+// say that it comes from a listed origin; a browser always can.
+func (a *API) origins(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		origin, safe := r.Header.Get("Origin"), r.Method == http.MethodGet || r.Method == http.MethodHead
+		site := r.Header.Get("Sec-Fetch-Site")
+		foreign := origin != "" && !slices.Contains(a.o.Origins, origin) || len(r.Header.Values("Origin")) > 1 ||
+			!safe && (origin == "" || site != "" && site != "same-origin")
+		if foreign {
+			refuse(w, problemOf(problem.OriginNotListed, "this listener does not take requests from that origin", "Use the UI at its own address, or the unix socket."))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// authenticated lets a login session through, and the login link itself.
+func (a *API) authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/login/") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		name, ok := a.login.who(r)
+		if !ok {
+			refuse(w, problemOf(problem.Unauthenticated, "no login session", "Run gatehouse login on the node's machine and open the link."))
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(withActor(r.Context(), Actor{Name: name, Via: "ui"}, false)))
+	})
+}

@@ -1,0 +1,181 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"gatehouse/internal/problem"
+	"gatehouse/internal/view"
+)
+
+func config(version string) huma.Config {
+	c := huma.DefaultConfig("Gatehouse operator API", version)
+	c.Info.Description = "Lists are views: late and never what a decision reads. Text in untrusted_text, transcripts and payloads was written by strangers."
+	// No documentation page: it would load scripts from elsewhere.
+	c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", nil
+	c.RejectUnknownQueryParameters = true
+	c.Transformers = []huma.Transformer{asProblem}
+	return c
+}
+
+// Paging is the query of every list.
+type Paging struct {
+	Cursor string `query:"cursor" maxLength:"64" doc:"next of the page before"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
+}
+
+// Body is any JSON answer.
+type Body[T any] struct{ Body T }
+
+// Named is an answer that names one thing.
+type Named struct {
+	ID string `json:"id"`
+}
+
+// Reason says why the node is not ready.
+type Reason struct {
+	Name   string       `json:"name"`
+	Code   problem.Code `json:"code"`
+	Detail string       `json:"detail"`
+	Hint   string       `json:"hint,omitempty"`
+}
+
+// Status is the node as a whole.
+type Status struct {
+	Node    string    `json:"node"`
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	Ready   bool      `json:"ready"`
+	Reasons []Reason  `json:"reasons" doc:"why it is not ready"`
+	Bus     BusStatus `json:"bus"`
+	Running int       `json:"running" doc:"sessions that run now"`
+	Dev     bool      `json:"dev,omitempty" doc:"development substitutions are in force"`
+}
+
+// BusStatus is how far the streams are.
+type BusStatus struct {
+	Connected bool   `json:"connected"`
+	Embedded  bool   `json:"embedded"`
+	Phase     string `json:"phase" doc:"idle, reconciling, pumping or stopped"`
+	Stored    uint64 `json:"stored" doc:"journal position up to which every record is on its stream"`
+	Durable   uint64 `json:"durable" doc:"journal position up to which records are on disk"`
+}
+
+// Applied is what became of a bundle.
+type Applied struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
+	Mode   string `json:"mode"`
+	Result string `json:"result" doc:"applied, unchanged or waiting"`
+	Note   string `json:"note,omitempty"`
+}
+
+// Link is a one-time login link.
+type Link struct {
+	URL     string    `json:"url"`
+	Expires time.Time `json:"expires"`
+}
+
+type none struct{}
+
+type byID struct {
+	ID string `path:"id" maxLength:"256"`
+}
+
+func (a *API) routes() {
+	get(a, "status", "/v1/status", "The node's state", func(_ context.Context, _ *none) (Status, error) { return a.o.Status(), nil })
+
+	get(a, "list-sessions", "/v1/sessions", "Sessions, the newest first", func(_ context.Context, in *struct {
+		Paging
+		State  string `query:"state" enum:"admitted,preparing,running,ended,refused"`
+		Reason string `query:"reason"`
+		Bundle string `query:"bundle"`
+		Mode   string `query:"mode" enum:"shadow,hard"`
+		Event  string `query:"event"`
+		Parent string `query:"parent"`
+	}) (view.Page[view.Session], error) {
+		return a.o.View.Sessions(view.SessionFilter{State: in.State, Reason: in.Reason, Bundle: in.Bundle, Mode: in.Mode, Event: in.Event, Parent: in.Parent}, in.Cursor, in.Limit)
+	})
+	get(a, "get-session", "/v1/sessions/{id}", "One session", func(_ context.Context, in *byID) (view.Session, error) {
+		return a.o.View.Session(in.ID)
+	})
+	get(a, "list-receipts", "/v1/sessions/{id}/receipts", "The receipts of a session, in chain order", func(ctx context.Context, in *struct {
+		byID
+		Paging
+	}) (view.Page[view.Receipt], error) {
+		return a.o.View.Receipts(ctx, in.ID, in.Cursor, in.Limit)
+	})
+	post(a, "kill-session", "/v1/sessions/{id}/kill", "End a running session", http.StatusAccepted, func(ctx context.Context, in *byID) (Named, error) {
+		return Named{in.ID}, a.o.Sessions.Kill(ctx, in.ID, callerOf(ctx).Actor)
+	})
+	post(a, "retry-session", "/v1/sessions/{id}/retry", "Admit the session's event again", http.StatusCreated, func(ctx context.Context, in *byID) (Named, error) {
+		id, err := a.o.Sessions.Retry(ctx, in.ID, callerOf(ctx).Actor)
+		return Named{id}, err
+	})
+
+	get(a, "list-events", "/v1/events", "Events, the newest first", func(_ context.Context, in *struct {
+		Paging
+		Source   string `query:"source"`
+		Endpoint string `query:"endpoint"`
+		Kind     string `query:"kind"`
+		Level    string `query:"level"`
+		State    string `query:"state" enum:"none,admitted,preparing,running,ended,refused" doc:"of its latest session"`
+	}) (view.Page[view.Event], error) {
+		return a.o.View.Events(view.EventFilter{Source: in.Source, Endpoint: in.Endpoint, Kind: in.Kind, Level: in.Level, State: in.State}, in.Cursor, in.Limit)
+	})
+	get(a, "get-event", "/v1/events/{id}", "One event with its facts and its untrusted text", func(ctx context.Context, in *byID) (view.EventDetail, error) {
+		return a.o.View.Event(ctx, in.ID)
+	})
+	post(a, "redeliver-event", "/v1/events/{id}/redeliver", "Let a stored event start a session again", http.StatusCreated, func(ctx context.Context, in *byID) (Named, error) {
+		id, err := a.o.Events.Redeliver(ctx, in.ID, callerOf(ctx).Actor)
+		return Named{id}, err
+	})
+
+	get(a, "list-bundles", "/v1/bundles", "Bundles by name", func(_ context.Context, _ *none) (view.Page[view.Bundle], error) {
+		return view.Page[view.Bundle]{Items: a.o.View.Bundles()}, nil
+	})
+	get(a, "bundle-history", "/v1/bundles/{id}/history", "A bundle's changes, the newest first", func(_ context.Context, in *byID) (view.Page[view.Change], error) {
+		h, err := a.o.View.History(in.ID)
+		return view.Page[view.Change]{Items: h}, err
+	})
+	post(a, "apply-bundle", "/v1/bundles", "Apply one bundle", http.StatusOK, func(ctx context.Context, in *struct {
+		RawBody []byte `contentType:"application/yaml"`
+	}) (Applied, error) {
+		return a.o.Bundles.Apply(ctx, in.RawBody, callerOf(ctx).Actor)
+	})
+
+	get(a, "receipts-head", "/v1/receipts/head", "The last seal and checkpoint of every node's log", func(_ context.Context, _ *none) (view.Page[view.Head], error) {
+		return view.Page[view.Head]{Items: a.o.View.Heads()}, nil
+	})
+	post(a, "login-link", "/v1/login-links", "A one-time login link, on the unix socket only", http.StatusCreated, func(ctx context.Context, _ *none) (Link, error) {
+		if !callerOf(ctx).socket {
+			return Link{}, problem.New(problem.OriginNotListed, "login links are made on the unix socket only", "Run gatehouse login on the node's machine.")
+		}
+		url, expires, err := a.LoginLink(callerOf(ctx).Name)
+		return Link{url, expires}, err
+	})
+	a.files()
+	a.document()
+}
+
+// get adds a list or a thing; post adds a command.
+func get[I, O any](a *API, id, path, summary string, f func(context.Context, *I) (O, error)) {
+	register(a, http.MethodGet, id, path, summary, http.StatusOK, f)
+}
+
+func post[I, O any](a *API, id, path, summary string, status int, f func(context.Context, *I) (O, error)) {
+	register(a, http.MethodPost, id, path, summary, status, f)
+}
+
+func register[I, O any](a *API, method, id, path, summary string, status int, f func(context.Context, *I) (O, error)) {
+	huma.Register(a.huma, a.operation(method, id, path, summary, status), func(ctx context.Context, in *I) (*Body[O], error) {
+		out, err := f(ctx, in)
+		if err != nil {
+			return nil, a.fail(err)
+		}
+		return &Body[O]{out}, nil
+	})
+}
