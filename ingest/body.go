@@ -20,7 +20,7 @@ const (
 	bodyTimeout = 5 * time.Second        // first to last byte
 	bodyPause   = 2 * time.Second        // longest pause between two bytes
 	stalled     = 250 * time.Millisecond // no progress for so long: may be cut for another
-	patience    = 500 * time.Millisecond // how long a body waits for memory
+	patience    = time.Second            // how long a body waits for memory
 	progress    = 4 << 10                // bytes that count as progress
 	firstBuffer = 32 << 10
 )
@@ -42,7 +42,8 @@ type memory struct {
 	mu     sync.Mutex
 	shared int64 // free
 	holds  map[*hold]struct{}
-	freed  chan struct{} // closed and replaced when something is given back
+	queue  map[*hold]int64 // waiting -> what it would hold then
+	freed  chan struct{}   // closed and replaced when something is given back
 }
 
 // pool is the reserve of one endpoint. memory.mu guards it.
@@ -53,7 +54,7 @@ type pool struct {
 }
 
 func newMemory(shared int64, now func() time.Time) *memory {
-	return &memory{now: now, shared: shared, holds: map[*hold]struct{}{}, freed: make(chan struct{})}
+	return &memory{now: now, shared: shared, holds: map[*hold]struct{}{}, queue: map[*hold]int64{}, freed: make(chan struct{})}
 }
 
 // hold is what one body has been charged.
@@ -65,7 +66,7 @@ type hold struct {
 	own, common int64     // charged to the reserve, to the shared part
 	marked      int64     // bytes read at the last progress
 	last        time.Time // when that was
-	busy        bool      // waiting for memory itself, or read whole: not to be cut
+	whole       bool      // read to its end: not to be cut
 	gone        bool      // was cut
 }
 
@@ -81,54 +82,92 @@ func (m *memory) open(p *pool, cut func()) *hold {
 func (h *hold) charge(ctx context.Context, n int64) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
+	defer h.leave()
 	for {
-		ok, freed := h.try(n)
-		if ok {
-			return nil
+		freed, err := h.try(n)
+		if freed == nil {
+			return err
 		}
 		select {
 		case <-freed:
 		case <-timer.C:
-			return problem.New(problem.Busy, "no memory for the body", "")
+			return errBusy
 		case <-ctx.Done():
-			return problem.New(problem.Busy, "no memory for the body", "")
+			return errBusy
 		}
 	}
 }
 
-func (h *hold) try(n int64) (ok bool, freed <-chan struct{}) {
+// try charges n bytes, or cuts a body that has stalled and returns what to wait
+// for.
+func (h *hold) try(n int64) (freed <-chan struct{}, err error) {
 	m := h.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if h.gone {
+		return nil, errBusy
+	}
 	own := min(n, h.p.reserve)
-	if rest := n - own; rest == 0 || rest <= m.shared && !h.p.indebted(m.now()) {
+	rest := n - own
+	if m.turn(h, h.own+h.common+n) && (rest == 0 || rest <= m.shared && !h.p.indebted(m.now())) {
 		h.p.reserve -= own
 		m.shared -= rest
 		h.own += own
 		h.common += rest
-		h.busy = false
-		return true, nil
+		h.last = m.now() // waiting was not its fault
+		return nil, nil
 	}
-	h.busy = true
+	m.queue[h] = h.own + h.common + n
 	if v := m.victim(h); v != nil {
 		v.gone = true
 		v.cut()
+		m.wake() // it may be waiting for memory itself
 	}
-	return false, m.freed
+	return m.freed, nil
 }
 
-// victim is the largest body without progress whose end would help h.
+// turn reports whether no smaller body is waiting: what is freed goes to the
+// smallest first.
+func (m *memory) turn(h *hold, size int64) bool {
+	for w, other := range m.queue {
+		if w != h && other < size && !w.gone {
+			return false
+		}
+	}
+	return true
+}
+
+// leave ends the waiting of h, and lets the others see that.
+func (h *hold) leave() {
+	h.m.mu.Lock()
+	defer h.m.mu.Unlock()
+	if _, ok := h.m.queue[h]; ok {
+		delete(h.m.queue, h)
+		h.m.wake()
+	}
+}
+
+// victim is the largest body without progress that holds more than h and whose
+// end would help h. So small deliveries get through a crowd of large ones.
 func (m *memory) victim(h *hold) *hold {
-	var worst *hold
+	worst := h
 	for v := range m.holds {
-		if v.busy || v.gone || m.now().Sub(v.last) < stalled || v.p != h.p && v.common == 0 {
+		if v.whole || v.gone || m.now().Sub(v.last) < stalled || v.p != h.p && v.common == 0 {
 			continue
 		}
-		if worst == nil || v.own+v.common > worst.own+worst.common {
+		if v.own+v.common > worst.own+worst.common {
 			worst = v
 		}
 	}
+	if worst == h {
+		return nil
+	}
 	return worst
+}
+
+func (m *memory) wake() {
+	close(m.freed)
+	m.freed = make(chan struct{})
 }
 
 func (p *pool) indebted(now time.Time) bool {
@@ -157,14 +196,13 @@ func (h *hold) give(n int64) {
 	h.own -= n - common
 	m.shared += common
 	h.p.reserve += n - common
-	close(m.freed)
-	m.freed = make(chan struct{})
+	m.wake()
 }
 
 func (h *hold) read(total int64, whole bool) {
 	h.m.mu.Lock()
 	defer h.m.mu.Unlock()
-	h.busy = whole
+	h.whole = whole
 	if total-h.marked >= progress {
 		h.marked, h.last = total, h.m.now()
 	}
@@ -206,6 +244,7 @@ type reader struct {
 var (
 	errTooLarge = problem.New(problem.BodyTooLarge, "body is larger than the endpoint takes", "")
 	errSlow     = problem.New(problem.BodySlow, "body arrived too slowly", "")
+	errBusy     = problem.New(problem.Busy, "no memory for the body", "")
 	errShort    = problem.New(problem.BodyShort, "connection ended inside the body", "")
 )
 
@@ -276,7 +315,7 @@ func (b *reader) all(ctx context.Context) ([]byte, error) {
 			}
 			return buf, nil
 		case err != nil && h.wasCut():
-			return nil, problem.New(problem.Busy, "a stalled body was cut for another", "")
+			return nil, errBusy
 		case err != nil:
 			return nil, err
 		case int64(len(buf)) > b.limit:

@@ -45,7 +45,6 @@ type node struct {
 	j      *journal.Journal
 	url    string
 	client *http.Client
-	seen   chan ingest.Observation
 	stop   func()
 }
 
@@ -53,6 +52,7 @@ type nodeOptions struct {
 	dir       string
 	fs        journal.FS
 	memory    int64
+	segment   int64
 	endpoints []ingest.Endpoint
 	now       func() time.Time
 }
@@ -78,7 +78,7 @@ func start(t *testing.T, o nodeOptions) *node {
 	if o.endpoints == nil {
 		o.endpoints = []ingest.Endpoint{{Name: "main", Source: gh(t, key1, key2)}}
 	}
-	j, err := journal.Open(filepath.Join(o.dir, "journal"), journal.Options{FS: o.fs, ReserveBytes: -1})
+	j, err := journal.Open(filepath.Join(o.dir, "journal"), journal.Options{FS: o.fs, ReserveBytes: 64 << 10, SegmentBytes: o.segment})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,9 +86,8 @@ func start(t *testing.T, o nodeOptions) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, dir: o.dir, j: j, seen: make(chan ingest.Observation, 10_000)}
-	n.in, err = ingest.New(context.Background(), ingest.Options{Journal: j, Blobs: blobs, Endpoints: o.endpoints, Memory: o.memory, Now: o.now,
-		Seen: func(s ingest.Observation) { n.seen <- s }})
+	n := &node{t: t, dir: o.dir, j: j}
+	n.in, err = ingest.New(context.Background(), ingest.Options{Journal: j, Blobs: blobs, Endpoints: o.endpoints, Memory: o.memory, Now: o.now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,6 +109,9 @@ func start(t *testing.T, o nodeOptions) *node {
 			n.client.CloseIdleConnections()
 			_ = srv.Close()
 			<-done
+			if err := n.in.Drain(context.Background()); err != nil {
+				t.Error(err)
+			}
 			_ = j.Close()
 		})
 	}
