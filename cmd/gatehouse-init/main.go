@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	exit, ok := initd.Main(os.Args, probe.Run)
+	exit, ok := initd.Main(os.Args, initd.Probe{Run: probe.Run, Controls: probe.Controls, Attempt: probe.Attempt})
 	if !ok {
 		fmt.Fprintln(os.Stderr, "gatehouse-init: started by gatehouse inside a sandbox, not by hand")
 		exit = 2

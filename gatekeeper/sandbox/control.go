@@ -1,7 +1,151 @@
 package sandbox
 
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Paths inside every sandbox.
+const (
+	InitPath  = "/run/gatehouse/init"      // gatehouse-init, read-only
+	DoorPath  = "/run/gatehouse/door.sock" // the session's only exit, when it has one
+	Workspace = "/workspace"
+	Home      = "/home/agent"
+	Delivered = "/gatehouse"     // Spec.Files, read-only
+	Out       = "/gatehouse/out" // collected as artifacts
+)
+
+// ProxyAddr is where the plain proxy listener waits inside; ResolverAddr is the
+// name server of resolv.conf. Any address would do for the latter: port 53 of
+// every address is the door.
+const (
+	ProxyAddr    = "127.0.0.1:3128"
+	ResolverAddr = "192.0.2.53"
+)
+
+// The control channel: two stream sockets between a provider and
+// gatehouse-init, each carrying one JSON object a line. ControlFD is PID 1's;
+// its end of file, on either side, is the end of the session. RoomFD is held by
+// the one process that becomes the agent and closes on that exec, so that its
+// end of file without an error says "the agent runs" and the agent has neither.
+const (
+	ControlFD      = 3
+	RoomFD         = 4
+	ControlVersion = 1
+	maxLine        = 256 << 10
+)
+
+// ToInit is what a provider tells PID 1. The first message is a Setup.
+type ToInit struct {
+	Setup     *Setup `json:"setup,omitempty"`
+	Control   bool   `json:"control,omitempty"`   // run the probe's controls outside the filter
+	Terminate bool   `json:"terminate,omitempty"` // SIGTERM to everything but PID 1
+}
+
+// Setup describes the session to PID 1.
+type Setup struct {
+	Version  int    `json:"version"`
+	Door     bool   `json:"door"`      // DoorPath exists: capture TCP and DNS for it
+	MaxPids  uint64 `json:"max_pids"`  // RLIMIT_NPROC of the agent
+	MaxFiles uint64 `json:"max_files"` // RLIMIT_NOFILE of the agent
+	MaxFile  uint64 `json:"max_file"`  // RLIMIT_FSIZE of the agent, bytes
+}
+
+// FromInit is what PID 1 tells the provider. Hello comes first, carrying a
+// pidfd of PID 1 as a descriptor.
+type FromInit struct {
+	Hello    int               `json:"hello,omitempty"` // ControlVersion of the program
+	Ready    bool              `json:"ready,omitempty"`
+	Controls map[string]string `json:"controls,omitempty"` // answer to Control
+	Ran      bool              `json:"ran,omitempty"`      // the controls were tried, if in vain
+	Exit     *int              `json:"exit,omitempty"`     // of the agent: 0..255, 128+n for a signal
+	Fault    *Fault            `json:"fault,omitempty"`
+}
+
+// Fault says which step of the inside failed.
+type Fault struct {
+	Step string `json:"step"` // one of the Step constants
+	Text string `json:"text"` // for the operator's log
+}
+
+// Steps that can fail inside.
+const (
+	StepVersion  = "version"  // the program speaks another control version
+	StepSetup    = "setup"    // PID 1's own preparation
+	StepLoopback = "loopback" // lo and the local routes
+	StepCapture  = "capture"  // nf_tables redirect
+	StepUserns   = "userns"   // the agent's user namespace
+	StepDrop     = "drop"     // capabilities, no_new_privs
+	StepFilter   = "filter"   // seccomp
+	StepExec     = "exec"     // the agent's program
+)
+
+// ToRoom is an order to the process that will be the agent.
+type ToRoom struct {
+	Probe *Plan  `json:"probe,omitempty"`
+	Run   *Agent `json:"run,omitempty"`
+}
+
+// FromRoom is its answer.
+type FromRoom struct {
+	Ready bool   `json:"ready,omitempty"`
+	Cases []Case `json:"cases,omitempty"`
+	Fault *Fault `json:"fault,omitempty"`
+}
+
+// Agent is the program to become.
+type Agent struct {
+	Argv []string `json:"argv"`
+	Env  []string `json:"env"`
+	Dir  string   `json:"dir"`
+}
+
 // Plan is what a provider tells the probe about the session it runs in.
 type Plan struct {
-	Door    bool     // the session has a door
-	Targets []string // the door's nonces: "address:port" that the probe connects to
+	Door     bool              `json:"door"`     // the session has a door
+	Targets  []string          `json:"targets"`  // the door's nonces: "address:port" for the probe to connect to
+	Controls map[string]string `json:"controls"` // what PID 1 could do without the filter, by control name
+	Canaries []string          `json:"canaries"` // values that must be found nowhere inside
+	Outside  []string          `json:"outside"`  // paths of the host that must not exist inside
+}
+
+// Send writes one message.
+func Send(w io.Writer, message any) error {
+	b, err := json.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("encode control message: %w", err)
+	}
+	if len(b) >= maxLine {
+		return errors.New("control message too long")
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// Reader reads messages. It bounds each to 256 KiB: what it reads may come from
+// a process that an agent has taken over.
+type Reader struct{ s *bufio.Scanner }
+
+// NewReader returns a Reader of r.
+func NewReader(r io.Reader) *Reader {
+	s := bufio.NewScanner(r)
+	s.Buffer(make([]byte, 4<<10), maxLine)
+	return &Reader{s}
+}
+
+// Next decodes the next message into v. It returns io.EOF at the end.
+func (r *Reader) Next(v any) error {
+	if !r.s.Scan() {
+		if err := r.s.Err(); err != nil {
+			return fmt.Errorf("read control message: %w", err)
+		}
+		return io.EOF
+	}
+	if err := json.Unmarshal(r.s.Bytes(), v); err != nil {
+		return fmt.Errorf("decode control message: %w", err)
+	}
+	return nil
 }

@@ -2,12 +2,71 @@
 
 package initd
 
-import "gatehouse/gatekeeper/sandbox"
+import (
+	"encoding/json"
+	"fmt"
+	"os"
 
-// Attempts runs the probe; it is probe.Run.
-type Attempts func(sandbox.Plan) []sandbox.Case
+	"gatehouse/gatekeeper/sandbox"
+)
 
-// Main runs the role that argv names and reports whether argv was meant for
-// init at all. The main functions of gatehouse-init and of gatehouse call it
+// Probe is what the roles room, control and attempt run. The main function
+// wires it, because this package and the probe stand beside each other.
+type Probe struct {
+	Run      func(sandbox.Plan) []sandbox.Case // in the agent's place
+	Controls func() map[string]string          // the same attempts without the filter
+	Attempt  func(args []string) (exit int)    // one attempt that may be killed
+}
+
+// The roles, as argv[1].
+const (
+	roleInit    = "init"
+	roleDrop    = "drop"
+	roleRoom    = "room"
+	roleControl = "control"
+	roleAttempt = "attempt"
+)
+
+// Main plays the role that argv names and reports whether argv was meant for
+// this package at all: argv[0] must be sandbox.InitPath, which exists inside
+// sandboxes only. The main functions of gatehouse-init and gatehouse call it
 // before anything else.
-func Main(argv []string, probe Attempts) (exit int, ok bool) { return 0, false }
+func Main(argv []string, p Probe) (exit int, ok bool) {
+	if len(argv) < 2 || argv[0] != sandbox.InitPath {
+		return 0, false
+	}
+	switch args := argv[2:]; argv[1] {
+	case roleInit:
+		return runInit(), true
+	case roleDrop:
+		return runDrop(args), true
+	case roleRoom:
+		return runRoom(p.Run), true
+	case roleControl:
+		return runControl(p.Controls), true
+	case roleAttempt:
+		return p.Attempt(args), true
+	}
+	return 0, false
+}
+
+func runControl(controls func() map[string]string) int {
+	if err := json.NewEncoder(os.Stdout).Encode(controls()); err != nil {
+		return 1
+	}
+	return 0
+}
+
+func fault(step string, err error) *sandbox.Fault {
+	return &sandbox.Fault{Step: step, Text: err.Error()}
+}
+
+// self returns the argv of another role of this program.
+func self(role string, args ...string) []string {
+	return append([]string{sandbox.InitPath, role}, args...)
+}
+
+func complain(err error) int {
+	fmt.Fprintf(os.Stderr, "gatehouse-init: %v\n", err)
+	return 1
+}

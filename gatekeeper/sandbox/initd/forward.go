@@ -1,0 +1,336 @@
+//go:build linux
+
+package initd
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DNSTarget is the CONNECT target that means "the door's own resolver".
+const DNSTarget = "gatehouse-dns:53"
+
+const (
+	maxHead      = 8 << 10 // bytes of the door's response head
+	maxTunnels   = 512     // connections forwarded at once; beyond it the accept loop waits
+	maxQueries   = 32      // UDP queries under way at once; beyond it they are dropped, as UDP may be
+	answerWithin = 15 * time.Second
+	queryWithin  = 5 * time.Second
+)
+
+// forwarder carries the agent's connections to the door.
+type forwarder struct {
+	door  string // path of the door's socket
+	slots chan struct{}
+}
+
+func newForwarder(door string, tunnels int) *forwarder {
+	return &forwarder{door: door, slots: make(chan struct{}, tunnels)}
+}
+
+// serve accepts until l is closed. handle owns its connection.
+func (f *forwarder) serve(l net.Listener, handle func(*net.TCPConn)) error {
+	for {
+		f.slots <- struct{}{} // the accept loop stops, it does not queue
+		c, err := l.Accept()
+		if err != nil {
+			<-f.slots
+			if errors.Is(err, net.ErrClosed) {
+				return nil
+			}
+			// The agent can exhaust descriptors; accepting must survive that.
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		go func() {
+			defer func() { <-f.slots }()
+			handle(c.(*net.TCPConn))
+		}()
+	}
+}
+
+// captured carries one redirected connection.
+func (f *forwarder) captured(c *net.TCPConn) {
+	target, err := originalTarget(c)
+	if err != nil {
+		reset(c) // not redirected: the agent connected to the listener's own port
+		return
+	}
+	f.tunnel(c, target.String())
+}
+
+// resolver carries one DNS-over-TCP connection.
+func (f *forwarder) resolver(c *net.TCPConn) { f.tunnel(c, DNSTarget) }
+
+// plain carries one connection to the plain proxy listener, unread.
+func (f *forwarder) plain(c *net.TCPConn) {
+	door, err := f.dial()
+	if err != nil {
+		reset(c)
+		return
+	}
+	relay(c, door, nil)
+}
+
+func (f *forwarder) tunnel(c *net.TCPConn, target string) {
+	door, early, err := f.connect(target)
+	if err != nil {
+		reset(c)
+		return
+	}
+	relay(c, door, early)
+}
+
+func (f *forwarder) dial() (*net.UnixConn, error) {
+	return net.DialUnix("unix", nil, &net.UnixAddr{Name: f.door, Net: "unix"})
+}
+
+// connect opens the door for target. early is what the far side said right
+// after the door's answer.
+func (f *forwarder) connect(target string) (door *net.UnixConn, early []byte, err error) {
+	if door, err = f.dial(); err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			door.Close()
+		}
+	}()
+	if err = door.SetDeadline(time.Now().Add(answerWithin)); err != nil {
+		return nil, nil, err
+	}
+	if _, err = fmt.Fprintf(door, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
+		return nil, nil, err
+	}
+	early, err = readAnswer(door)
+	if err != nil {
+		return nil, nil, err
+	}
+	return door, early, door.SetDeadline(time.Time{})
+}
+
+// readAnswer reads the door's response head and returns the bytes that came
+// with it but belong to the tunnel.
+func readAnswer(r io.Reader) ([]byte, error) {
+	br := bufio.NewReaderSize(io.LimitReader(r, maxHead), maxHead)
+	for first := true; ; first = false {
+		line, err := br.ReadString('\n')
+		if err != nil {
+			return nil, fmt.Errorf("door's answer: %w", err)
+		}
+		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
+		if first && !strings.HasPrefix(line, "HTTP/1.1 200 ") && line != "HTTP/1.1 200" {
+			return nil, errors.New("door refused")
+		}
+		if line == "" {
+			break
+		}
+	}
+	early := make([]byte, br.Buffered())
+	_, err := io.ReadFull(br, early)
+	return early, err
+}
+
+// relay copies both ways until both are done, passing half-closes on, and
+// closes both.
+func relay(agent *net.TCPConn, door *net.UnixConn, early []byte) {
+	defer agent.Close()
+	defer door.Close()
+	if len(early) > 0 {
+		if _, err := agent.Write(early); err != nil {
+			return
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := io.Copy(door, agent); err != nil {
+			reset(agent)
+			door.Close()
+			return
+		}
+		_ = door.CloseWrite()
+	})
+	if _, err := io.Copy(agent, door); err != nil {
+		reset(agent)
+		door.Close()
+	} else {
+		_ = agent.CloseWrite()
+	}
+	wg.Wait()
+}
+
+// reset ends a connection with RST, so that a refusal does not look like an
+// empty answer.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	_ = c.Close()
+}
+
+// queries answers UDP queries on pc until it is closed.
+func (f *forwarder) queries(pc *net.UDPConn) error {
+	slots := make(chan struct{}, maxQueries)
+	for {
+		buf := make([]byte, 4096)
+		n, from, err := pc.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			continue
+		}
+		select {
+		case slots <- struct{}{}:
+		default:
+			continue // the client asks again
+		}
+		go func() {
+			defer func() { <-slots }()
+			if answer, err := f.ask(buf[:n]); err == nil {
+				_, _ = pc.WriteToUDPAddrPort(answer, from)
+			}
+		}()
+	}
+}
+
+// ask sends one query through the door.
+func (f *forwarder) ask(query []byte) ([]byte, error) {
+	door, early, err := f.connect(DNSTarget)
+	if err != nil {
+		return nil, err
+	}
+	defer door.Close()
+	if err := door.SetDeadline(time.Now().Add(queryWithin)); err != nil {
+		return nil, err
+	}
+	if _, err := door.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(query))), query...)); err != nil {
+		return nil, err
+	}
+	r := io.MultiReader(strings.NewReader(string(early)), door)
+	var size [2]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return nil, err
+	}
+	answer := make([]byte, binary.BigEndian.Uint16(size[:]))
+	_, err = io.ReadFull(r, answer)
+	return answer, err
+}
+
+// originalTarget returns the address that the agent asked the kernel for. SB-18:
+// a loopback target means that nothing was redirected, and is refused here.
+func originalTarget(c *net.TCPConn) (netip.AddrPort, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	v6 := c.LocalAddr().(*net.TCPAddr).IP.To4() == nil
+	var target netip.AddrPort
+	var serr error
+	if err := raw.Control(func(fd uintptr) { target, serr = originalOf(int(fd), v6) }); err != nil {
+		return netip.AddrPort{}, err
+	}
+	if serr != nil {
+		return netip.AddrPort{}, serr
+	}
+	if target.Addr().IsLoopback() || target.Addr().IsUnspecified() {
+		return netip.AddrPort{}, errors.New("loopback target")
+	}
+	return target, nil
+}
+
+func originalOf(fd int, v6 bool) (netip.AddrPort, error) {
+	if v6 {
+		const ip6tOriginalDst = 80 // IP6T_SO_ORIGINAL_DST
+		info, err := unix.GetsockoptIPv6MTUInfo(fd, unix.SOL_IPV6, ip6tOriginalDst)
+		if err != nil {
+			return netip.AddrPort{}, err
+		}
+		return netip.AddrPortFrom(netip.AddrFrom16(info.Addr.Addr).Unmap(), ntohs(info.Addr.Port)), nil
+	}
+	// The kernel fills a sockaddr_in, whose 16 bytes IPv6Mreq happens to hold.
+	sa, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	b := sa.Multiaddr
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), binary.BigEndian.Uint16(b[2:4])), nil
+}
+
+func ntohs(v uint16) uint16 { return binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, v)) }
+
+// listeners are everything that waits inside for the agent.
+type listeners struct {
+	tcp   []*net.TCPListener // capture, one per family, one port
+	dns   []*net.TCPListener
+	udp   []*net.UDPConn
+	plain *net.TCPListener
+}
+
+// ports returns the capture and the resolver port.
+func (l *listeners) ports() (capture, resolver uint16) {
+	return l.tcp[0].Addr().(*net.TCPAddr).AddrPort().Port(), l.dns[0].Addr().(*net.TCPAddr).AddrPort().Port()
+}
+
+// listen opens the listeners. The kernel redirects to the same port of either
+// loopback address, so a port must be free on both.
+func listen(v6 bool, proxy string) (*listeners, error) {
+	hosts := []string{"127.0.0.1"}
+	if v6 {
+		hosts = append(hosts, "::1")
+	}
+	var lc net.ListenConfig
+	l := new(listeners)
+	port := "0"
+	for _, h := range hosts {
+		c, err := lc.Listen(context.Background(), "tcp", net.JoinHostPort(h, port))
+		if err != nil {
+			return nil, err
+		}
+		l.tcp = append(l.tcp, c.(*net.TCPListener))
+		_, port, _ = net.SplitHostPort(c.Addr().String())
+	}
+	port = "0"
+	for _, h := range hosts {
+		c, err := lc.Listen(context.Background(), "tcp", net.JoinHostPort(h, port))
+		if err != nil {
+			return nil, err
+		}
+		l.dns = append(l.dns, c.(*net.TCPListener))
+		_, port, _ = net.SplitHostPort(c.Addr().String())
+		u, err := lc.ListenPacket(context.Background(), "udp", net.JoinHostPort(h, port))
+		if err != nil {
+			return nil, err
+		}
+		l.udp = append(l.udp, u.(*net.UDPConn))
+	}
+	c, err := lc.Listen(context.Background(), "tcp", proxy)
+	if err != nil {
+		return nil, err
+	}
+	l.plain = c.(*net.TCPListener)
+	return l, nil
+}
+
+// run serves every listener until it fails or the process ends.
+func (l *listeners) run(f *forwarder) {
+	for _, t := range l.tcp {
+		go f.serve(t, f.captured) //nolint:errcheck // ends with the process
+	}
+	for _, d := range l.dns {
+		go f.serve(d, f.resolver) //nolint:errcheck // ends with the process
+	}
+	for _, u := range l.udp {
+		go f.queries(u) //nolint:errcheck // ends with the process
+	}
+	go f.serve(l.plain, f.plain) //nolint:errcheck // ends with the process
+}

@@ -1,0 +1,160 @@
+//go:build linux
+
+package local
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"gatehouse/gatekeeper/sandbox"
+	"gatehouse/internal/problem"
+)
+
+const shmBytes = 64 << 20 // /dev/shm, the only writable memory file system (SB-37)
+
+// systemFolders are what rootfs: host shows of the host, read-only. /opt, /srv
+// and /var are left out: they hold services and their files.
+var systemFolders = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix"}
+
+// ownFolders are never taken from a root file system.
+var ownFolders = []string{"proc", "sys", "dev", "tmp", "run", "etc", "var", "home", "root", "workspace", "gatehouse", "mnt", "media", "lost+found", "boot"}
+
+// maskedFiles and maskedFolders of /proc show the host or its other users
+// (SB-45); all of /proc/sys is read-only, because the network part of it
+// belongs to the sandbox's kernel user (SB-31).
+var (
+	maskedFiles = []string{
+		"cmdline", "config.gz", "diskstats", "interrupts", "iomem", "ioports", "kallsyms", "kcore", "key-users", "keys", "kmsg",
+		"latency_stats", "locks", "modules", "partitions", "sched_debug", "slabinfo", "softirqs", "sysrq-trigger", "timer_list",
+		"vmallocinfo",
+	}
+	maskedFolders = []string{"acpi", "bus", "driver", "fs", "irq", "scsi"}
+)
+
+// layout are the host paths of one session.
+type layout struct {
+	dir       string // Run/<session>
+	workspace string
+	home      string
+	tmp       string
+	out       string
+	files     string // /gatehouse
+	etc       string
+}
+
+func newLayout(dir string) layout {
+	at := func(name string) string { return filepath.Join(dir, name) }
+	return layout{dir, at("workspace"), at("home"), at("tmp"), at("out"), at("files"), at("etc")}
+}
+
+// writable are the folders that the agent may write, which the quota counts.
+func (l layout) writable() []string { return []string{l.workspace, l.home, l.tmp, l.out} }
+
+// bwrapArgs builds the command line: namespaces, mounts, gatehouse-init.
+//
+// --uid 0 --gid 0 keeps bubblewrap from making a second user namespace, in
+// which CAP_NET_ADMIN would not reach the network namespace; kernel-side the
+// sandbox runs as the unprivileged user that started bubblewrap. --as-pid-1
+// keeps bubblewrap's own reaper, and the host's environment with it, out.
+func bwrapArgs(l layout, rootfs, init, socket string, src *sources) ([]string, error) {
+	a := []string{
+		"--unshare-user", "--unshare-all", "--uid", "0", "--gid", "0", "--as-pid-1", "--new-session", "--die-with-parent", "--clearenv",
+		"--hostname", "gatehouse", // SB-44
+		"--cap-drop", "ALL", "--cap-add", "CAP_NET_ADMIN", "--cap-add", "CAP_SETPCAP", "--cap-add", "CAP_SETFCAP",
+	}
+	a, err := rootArgs(a, rootfs, src)
+	if err != nil {
+		return nil, err
+	}
+	a = procArgs(a)
+	a = append(a, "--dev", "/dev", "--perms", "1777", "--size", strconv.Itoa(shmBytes), "--tmpfs", "/dev/shm", "--remount-ro", "/dev")
+	a = append(a,
+		"--ro-bind", src.add(l.etc), "/etc",
+		"--bind", src.add(l.tmp), "/tmp",
+		"--bind", src.add(l.home), sandbox.Home,
+		"--bind", src.add(l.workspace), sandbox.Workspace,
+		"--ro-bind", src.add(l.files), sandbox.Delivered,
+		"--bind", src.add(l.out), sandbox.Out,
+		"--symlink", "/tmp", "/var/tmp",
+		"--symlink", "/run", "/var/run",
+	)
+	for _, dir := range etcFolders {
+		host := filepath.Join(etcOf(rootfs), dir)
+		if fi, err := os.Stat(host); err == nil && fi.IsDir() {
+			a = append(a, "--ro-bind", src.add(host), "/etc/"+dir)
+		}
+	}
+	for _, store := range javaHomes(rootfs) {
+		a = append(a, "--ro-bind", src.add(filepath.Join(l.etc, javaPaths[0])), store)
+	}
+	a = append(a, "--ro-bind", src.add(init), sandbox.InitPath)
+	if socket != "" {
+		// SB-17: this one socket, in a folder of the read-only root; no path
+		// inside leads to another session's.
+		a = append(a, "--ro-bind", src.add(socket), sandbox.DoorPath)
+	}
+	a = append(a, "--remount-ro", "/", "--chdir", "/", "--", sandbox.InitPath, "init")
+	return a, nil
+}
+
+// rootArgs mounts the read-only system folders of the host or of a folder.
+func rootArgs(a []string, rootfs string, src *sources) ([]string, error) {
+	root, names := "/", systemFolders
+	if rootfs != "host" {
+		entries, err := os.ReadDir(rootfs)
+		if err != nil {
+			return nil, problem.Wrap(err, problem.ConfigInvalid, "rootfs cannot be read", "name a folder that holds a root file system")
+		}
+		root, names = rootfs, nil
+		for _, e := range entries {
+			if !slices.Contains(ownFolders, e.Name()) {
+				names = append(names, e.Name())
+			}
+		}
+	}
+	for _, name := range names {
+		path := filepath.Join(root, name)
+		fi, err := os.Lstat(path)
+		switch {
+		case os.IsNotExist(err):
+		case err != nil:
+			return nil, fmt.Errorf("rootfs: %w", err)
+		case fi.Mode()&os.ModeSymlink != 0:
+			target, err := os.Readlink(path)
+			if err != nil {
+				return nil, fmt.Errorf("rootfs: %w", err)
+			}
+			a = append(a, "--symlink", target, "/"+name)
+		case fi.IsDir() && root == "/":
+			a = append(a, "--ro-bind", path, "/"+name) // reachable by every user
+		case fi.IsDir():
+			a = append(a, "--ro-bind", src.add(path), "/"+name)
+		}
+	}
+	return a, nil
+}
+
+func procArgs(a []string) []string {
+	a = append(a, "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
+	for _, name := range maskedFolders {
+		if fi, err := os.Stat("/proc/" + name); err == nil && fi.IsDir() {
+			a = append(a, "--perms", "0555", "--size", "4096", "--tmpfs", "/proc/"+name, "--remount-ro", "/proc/"+name)
+		}
+	}
+	for _, name := range maskedFiles {
+		if _, err := os.Lstat("/proc/" + name); err == nil {
+			a = append(a, "--ro-bind", "/dev/null", "/proc/"+name)
+		}
+	}
+	return a
+}
+
+func etcOf(rootfs string) string {
+	if rootfs == "host" {
+		return "/etc"
+	}
+	return filepath.Join(rootfs, "etc")
+}

@@ -1,0 +1,477 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gatehouse/gatekeeper/sandbox"
+	"gatehouse/internal/problem"
+)
+
+// startWithin bounds the time from starting bubblewrap to a waiting room. It is
+// about a hundred times what an idle machine needs.
+const startWithin = 30 * time.Second
+
+// box is one sandbox.
+type box struct {
+	p      *Provider
+	spec   sandbox.Spec
+	socket string // of the door; "" = none
+
+	layout layout
+	lock   *os.File // of the session's folder
+	user   uint32   // bare user of a root node's session; 0 = the ordinary user that the node is
+	uid    *os.File // lock of user; nil for an ordinary user
+	group  *cgroupLeaf
+	log    *transcript
+
+	bwrap   *os.Process
+	gone    chan struct{} // closed when bubblewrap is gone
+	initfd  *os.File      // pidfd of PID 1 inside
+	control *net.UnixConn
+	room    *net.UnixConn
+	orders  *sandbox.Reader // of room
+
+	events   chan sandbox.FromInit // from PID 1; closed at the end of the channel
+	pumps    sync.WaitGroup        // output and control readers
+	mu       sync.Mutex
+	began    string // "", "probe" or "run": what was called so far
+	closing  bool
+	killOnce sync.Once
+	rmOnce   sync.Once
+	rmErr    error
+}
+
+// start brings the sandbox up. On error the caller closes b, whatever was
+// reached.
+func (b *box) start(ctx context.Context) error {
+	if err := b.prepare(); err != nil {
+		return err
+	}
+	if err := b.launch(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	stop := context.AfterFunc(ctx, b.kill)
+	defer stop()
+	if err := b.greet(); err != nil {
+		b.kill()
+		b.pumps.Wait() // so that standard error is complete
+		var f *faultError
+		if ctx.Err() != nil {
+			return problem.Wrap(ctx.Err(), problem.SandboxFailed, "the sandbox did not start in time", "")
+		} else if errors.As(err, &f) {
+			return f.explain()
+		}
+		return explainStart(b.log.said(), err)
+	}
+	return nil
+}
+
+// prepare makes what exists before any process: folders, user, cgroup.
+func (b *box) prepare() (err error) {
+	p := b.p
+	dir := filepath.Join(p.o.Run, b.spec.Session)
+	if b.lock, err = makeFolder(p.o.Run, dir); err != nil {
+		return fmt.Errorf("session folder: %w", err)
+	}
+	b.layout = newLayout(dir)
+	owner := -1
+	if p.root {
+		if b.user, b.uid, err = p.uids.take(); err != nil {
+			return err
+		}
+		owner = int(b.user)
+	}
+	for _, d := range b.layout.writable() {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return fmt.Errorf("session folder: %w", err)
+		}
+		if err := os.Lchown(d, owner, owner); err != nil {
+			return fmt.Errorf("session folder: %w", err)
+		}
+	}
+	for _, d := range []string{b.layout.files, b.layout.etc, filepath.Join(b.layout.files, filepath.Base(sandbox.Out))} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return fmt.Errorf("session folder: %w", err)
+		}
+	}
+	for name, content := range b.spec.Files {
+		if err := os.WriteFile(filepath.Join(b.layout.files, name), content, 0o644); err != nil {
+			return fmt.Errorf("session folder: %w", err)
+		}
+	}
+	if err := makeEtc(b.layout.etc, b.spec.Rootfs, b.spec.Trust, b.socket != ""); err != nil {
+		return err
+	}
+	if b.spec.Rootfs != "host" && !p.init.static {
+		return problem.New(problem.SandboxFailed, "gatehouse-init needs the host's libraries, which this rootfs does not have", "build with CGO_ENABLED=0 (make build)")
+	}
+	if b.socket != "" && p.root {
+		// Connecting needs write permission; inside only this user can see it.
+		if err := os.Lchown(b.socket, owner, owner); err != nil {
+			return fmt.Errorf("door's socket: %w", err)
+		}
+	}
+	if p.cgroup != nil {
+		if b.group, err = p.cgroup.leaf(b.spec.Session, b.spec.Memory, b.spec.Pids, b.spec.CPUs); err != nil {
+			return err
+		}
+	}
+	b.log, err = newTranscript(p.o.Transcripts, b.spec.Session, p.o.TranscriptBytes, b.spec.Output)
+	return err
+}
+
+// makeFolder makes a session's folder with its lock held. The run folder's own
+// lock keeps a starting node from sweeping it in between.
+func makeFolder(run, dir string) (*os.File, error) {
+	guard, err := lockRun(run, unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	defer guard.Close()
+	if err := os.Mkdir(dir, 0o711); err != nil {
+		if errors.Is(err, os.ErrExist) {
+			return nil, problem.New(problem.Conflict, "a sandbox of this session exists already", "")
+		}
+		return nil, err
+	}
+	return lockFolder(dir)
+}
+
+func (b *box) launch() error {
+	// The parent's ends are close-on-exec, so no other child holds them open.
+	control, controlIn, err := socketPair("control")
+	if err != nil {
+		return err
+	}
+	defer controlIn.Close()
+	b.control = control
+	room, roomIn, err := socketPair("room")
+	if err != nil {
+		return err
+	}
+	defer roomIn.Close()
+	b.room, b.orders = room, sandbox.NewReader(room)
+
+	l := launch{bwrap: b.p.o.Bwrap, uid: b.user, extra: []*os.File{controlIn, roomIn}, sources: sources{staged: b.p.root}}
+	if l.args, err = bwrapArgs(b.layout, b.spec.Rootfs, b.p.init.path, b.socket, &l.sources); err != nil {
+		return err
+	}
+	if b.group != nil {
+		l.cgroup = b.group.dir
+	}
+	for _, out := range []struct {
+		end    **os.File
+		stderr bool
+	}{{&l.stdout, false}, {&l.stderr, true}} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		*out.end = w
+		if l.uid != 0 {
+			// /dev/stdout inside reopens the pipe, which asks for its owner.
+			if err := w.Chown(int(l.uid), int(l.uid)); err != nil {
+				r.Close()
+				return fmt.Errorf("output pipe: %w", err)
+			}
+		}
+		b.pumps.Go(func() {
+			defer r.Close()
+			_, _ = io.Copy(b.log.stream(out.stderr), r) // until the last writer inside is dead
+		})
+	}
+	process, done, err := l.start()
+	if err != nil {
+		return problem.Wrap(err, problem.SandboxFailed, "bubblewrap did not start", "")
+	}
+	b.bwrap, b.gone = process, make(chan struct{})
+	go func() {
+		<-done
+		close(b.gone)
+	}()
+	return nil
+}
+
+func socketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s channel: %w", name, err)
+	}
+	theirs = os.NewFile(uintptr(fds[1]), name)
+	f := os.NewFile(uintptr(fds[0]), name)
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, fmt.Errorf("%s channel: %w", name, err)
+	}
+	return c.(*net.UnixConn), theirs, nil
+}
+
+// greet talks to PID 1 until the room waits for orders.
+func (b *box) greet() error {
+	if err := b.hello(); err != nil {
+		return err
+	}
+	err := sandbox.Send(b.control, sandbox.ToInit{Setup: &sandbox.Setup{
+		Version:  sandbox.ControlVersion,
+		Door:     b.socket != "",
+		MaxPids:  uint64(b.spec.Pids),
+		MaxFiles: maxFiles,
+		MaxFile:  uint64(b.spec.Quota),
+	}})
+	if err != nil {
+		return err
+	}
+	b.events = make(chan sandbox.FromInit, 4) // ready, controls, exit and a fault
+	b.pumps.Go(func() {
+		defer close(b.events)
+		for r := sandbox.NewReader(b.control); ; {
+			var m sandbox.FromInit
+			if r.Next(&m) != nil {
+				return
+			}
+			select {
+			case b.events <- m:
+			default: // more than PID 1 ever says
+				return
+			}
+		}
+	})
+	if _, err := b.await(func(m sandbox.FromInit) bool { return m.Ready }); err != nil {
+		return err
+	}
+	answer, err := b.answer()
+	if err == nil && !answer.Ready {
+		err = errors.New("the room answered out of turn")
+	}
+	return err
+}
+
+// maxFiles is the agent's RLIMIT_NOFILE, when the node's own limit is not less.
+const maxFiles = 1 << 16
+
+// hello receives PID 1's first line and the pidfd that comes with it.
+func (b *box) hello() error {
+	line := make([]byte, 512)
+	oob := make([]byte, unix.CmsgSpace(4))
+	n, oobn, _, _, err := b.control.ReadMsgUnix(line, oob)
+	if err != nil {
+		return fmt.Errorf("gatehouse-init said nothing: %w", err)
+	}
+	if n == 0 {
+		return errors.New("gatehouse-init said nothing")
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil || len(messages) != 1 {
+		return fmt.Errorf("gatehouse-init sent no pidfd: %w", err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return fmt.Errorf("gatehouse-init sent no pidfd: %w", err)
+	}
+	unix.CloseOnExec(fds[0])
+	b.mu.Lock()
+	b.initfd = os.NewFile(uintptr(fds[0]), "pidfd")
+	b.mu.Unlock()
+	var m sandbox.FromInit
+	if err := json.Unmarshal(line[:n], &m); err != nil {
+		return fmt.Errorf("gatehouse-init: %w", err)
+	}
+	if m.Hello != sandbox.ControlVersion {
+		return &faultError{sandbox.Fault{Step: sandbox.StepVersion, Text: fmt.Sprintf("gatehouse-init speaks control version %d", m.Hello)}}
+	}
+	return nil
+}
+
+// await returns the first event that want accepts; a fault or the end of the
+// channel is an error.
+func (b *box) await(want func(sandbox.FromInit) bool) (sandbox.FromInit, error) {
+	for m := range b.events {
+		switch {
+		case m.Fault != nil:
+			return m, &faultError{*m.Fault}
+		case want(m):
+			return m, nil
+		}
+	}
+	// The room says by itself why it could not be reached.
+	if answer, err := b.answer(); err == nil && answer.Fault != nil {
+		return sandbox.FromInit{}, &faultError{*answer.Fault}
+	}
+	return sandbox.FromInit{}, errInitGone
+}
+
+var errInitGone = errors.New("gatehouse-init is gone")
+
+// answer reads one answer of the room. io.EOF means that it became the agent,
+// or is gone.
+func (b *box) answer() (sandbox.FromRoom, error) {
+	var m sandbox.FromRoom
+	if err := b.orders.Next(&m); err != nil {
+		return m, err
+	}
+	if m.Fault != nil {
+		return m, &faultError{*m.Fault}
+	}
+	return m, nil
+}
+
+// faultError is a Fault of the inside.
+type faultError struct{ sandbox.Fault }
+
+func (f *faultError) Error() string { return f.Step + ": " + f.Text }
+
+// explain names what the machine lacks.
+func (f *faultError) explain() error {
+	cause := errors.New(f.Error())
+	lack := func(msg, hint string) error {
+		return problem.Wrap(cause, problem.ProviderCapabilityMissing, msg, hint)
+	}
+	switch f.Step {
+	case sandbox.StepVersion:
+		return problem.Wrap(cause, problem.SandboxFailed, "gatehouse and gatehouse-init are of different builds", "run make build and install both")
+	case sandbox.StepLoopback:
+		return lack("the sandbox's loopback cannot be set up", "")
+	case sandbox.StepCapture:
+		return lack("connections cannot be captured for the door", hintNft)
+	case sandbox.StepUserns:
+		return lack("the agent's user namespace cannot be made", hintSysctl)
+	case sandbox.StepDrop, sandbox.StepFilter:
+		return lack("the agent's rights cannot be taken away", hintSeccomp)
+	case sandbox.StepExec:
+		return problem.Wrap(cause, problem.AgentNotFound, "the agent's program does not start inside the sandbox", "install it under /usr on this machine, or name a rootfs that has it")
+	}
+	return problem.Wrap(cause, problem.SandboxFailed, "the sandbox did not start", "")
+}
+
+// enter records that step begins, each of which may happen once and in order.
+func (b *box) enter(step string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	order := []string{"", "probe", "run"}
+	if b.closing || slices.Index(order, step) <= slices.Index(order, b.began) {
+		return fmt.Errorf("local: %s after %s or Close", step, b.began)
+	}
+	b.began = step
+	return nil
+}
+
+// Probe runs the negative cases where the agent will be.
+func (b *box) Probe(ctx context.Context) (sandbox.Report, error) {
+	report := sandbox.Report{Provider: b.p.Name(), At: time.Now().UTC()}
+	if err := b.enter("probe"); err != nil {
+		return report, err
+	}
+	stop := context.AfterFunc(ctx, b.kill) // a probe that hangs is a sandbox that ends
+	defer stop()
+	if err := sandbox.Send(b.control, sandbox.ToInit{Control: true}); err != nil {
+		return report, probeFailed(err)
+	}
+	controls, err := b.await(func(m sandbox.FromInit) bool { return m.Ran })
+	if err != nil {
+		return report, probeFailed(err)
+	}
+	plan := sandbox.Plan{Door: b.socket != "", Controls: controls.Controls}
+	if err := sandbox.Send(b.room, sandbox.ToRoom{Probe: &plan}); err != nil {
+		return report, probeFailed(err)
+	}
+	answer, err := b.answer()
+	if err != nil {
+		return report, probeFailed(err)
+	}
+	report.Cases = answer.Cases
+	return report, nil
+}
+
+func probeFailed(err error) error {
+	return problem.Wrap(err, problem.SandboxFailed, "the probe could not run", "")
+}
+
+// kill ends every process of the sandbox. It returns when they are dead or,
+// should the kernel refuse, after killWithin.
+func (b *box) kill() {
+	b.killOnce.Do(func() {
+		b.mu.Lock()
+		initfd := b.initfd
+		b.mu.Unlock()
+		if b.group != nil {
+			b.group.kill()
+		}
+		if initfd != nil {
+			_ = unix.PidfdSendSignal(int(initfd.Fd()), unix.SIGKILL, nil, 0)
+		}
+		if b.control != nil {
+			_ = b.control.Close() // PID 1 ends on this too
+			_ = b.room.Close()
+		}
+		if initfd != nil {
+			// PID 1 counts as ended only once all of its namespace is.
+			waitPidfd(int(initfd.Fd()), killWithin)
+		}
+		if b.bwrap != nil {
+			_ = b.bwrap.Kill()
+			<-b.gone
+		}
+	})
+}
+
+const killWithin = 10 * time.Second
+
+func waitPidfd(fd int, within time.Duration) {
+	until := time.Now().Add(within)
+	for left := within; left > 0; left = time.Until(until) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+		if n > 0 || (err != nil && !errors.Is(err, unix.EINTR)) {
+			return
+		}
+	}
+}
+
+// Close kills what is left and removes every trace but the transcript.
+func (b *box) Close() error {
+	b.mu.Lock()
+	b.closing = true
+	b.mu.Unlock()
+	b.kill()
+	b.pumps.Wait()
+	b.rmOnce.Do(func() { b.rmErr = b.remove() })
+	return b.rmErr
+}
+
+func (b *box) remove() error {
+	var errs []error
+	if b.log != nil {
+		errs = append(errs, b.log.close())
+	}
+	if b.initfd != nil {
+		errs = append(errs, b.initfd.Close())
+	}
+	if b.group != nil {
+		errs = append(errs, b.group.remove())
+	}
+	if b.lock != nil {
+		errs = append(errs, removeAll(filepath.Dir(b.lock.Name())), b.lock.Close())
+	}
+	if b.uid != nil {
+		errs = append(errs, b.uid.Close())
+	}
+	return errors.Join(errs...)
+}

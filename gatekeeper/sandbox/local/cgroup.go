@@ -1,0 +1,132 @@
+//go:build linux
+
+package local
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gatehouse/internal/problem"
+)
+
+// cgroup is a delegated cgroup v2 folder in which sessions get leaves.
+type cgroup struct{ path string }
+
+const cgroupMount = "/sys/fs/cgroup"
+
+// openCgroup opens the folder at path, or, for "", the node's own cgroup when
+// systemd marked it as delegated. Nil means none, and that limits need
+// sandbox.unlimited: accepted.
+func openCgroup(path string) (*cgroup, error) {
+	if path == "" {
+		own, ok := delegated(cgroupMount)
+		if !ok {
+			return nil, nil
+		}
+		if err := makeRoom(own); err != nil {
+			return nil, problem.Wrap(err, problem.ProviderCapabilityMissing, "the delegated cgroup cannot be used", "set Delegate=memory pids cpu in the unit")
+		}
+		path = own
+	}
+	for _, controller := range []string{"memory", "pids", "cpu"} {
+		if err := os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+controller), 0); err != nil {
+			return nil, problem.Wrap(err, problem.ProviderCapabilityMissing, "the delegated cgroup has no "+controller+" controller", "set Delegate=memory pids cpu in the unit")
+		}
+	}
+	return &cgroup{path}, nil
+}
+
+// delegated returns the node's own cgroup if it carries systemd's mark.
+func delegated(mount string) (string, bool) {
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", false
+	}
+	for line := range strings.Lines(string(b)) {
+		if own, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
+			path := filepath.Join(mount, own)
+			for _, name := range []string{"user.delegate", "trusted.delegate"} {
+				mark := make([]byte, 8)
+				if n, err := unix.Getxattr(path, name, mark); err == nil && string(mark[:n]) == "1" {
+					return path, true
+				}
+			}
+		}
+	}
+	return "", false
+}
+
+// makeRoom moves the node itself into a leaf, because a cgroup that gives
+// controllers to its children may hold no process.
+func makeRoom(path string) error {
+	node := filepath.Join(path, "node")
+	if err := os.Mkdir(node, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return os.WriteFile(filepath.Join(node, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
+}
+
+// cgroupLeaf is one session's cgroup.
+type cgroupLeaf struct {
+	path string
+	dir  *os.File
+}
+
+// leaf makes a session's cgroup with its limits set (SB-36, SB-37, SB-40).
+func (c *cgroup) leaf(session string, memory, pids int64, cpus float64) (*cgroupLeaf, error) {
+	l := &cgroupLeaf{path: filepath.Join(c.path, "session-"+session)}
+	if err := os.Mkdir(l.path, 0o755); err != nil {
+		return nil, fmt.Errorf("cgroup: %w", err)
+	}
+	limits := map[string]string{
+		"pids.max":         strconv.FormatInt(pids, 10),
+		"memory.oom.group": "1", // a memory bomb takes its whole session along, not a random part
+	}
+	if memory > 0 {
+		limits["memory.max"] = strconv.FormatInt(memory, 10)
+		limits["memory.swap.max"] = "0"
+	}
+	if cpus > 0 {
+		const period = 100_000 // microseconds
+		limits["cpu.max"] = fmt.Sprintf("%d %d", int64(math.Ceil(cpus*period)), period)
+	}
+	for name, value := range limits {
+		err := os.WriteFile(filepath.Join(l.path, name), []byte(value), 0)
+		if err != nil && name == "memory.swap.max" && errors.Is(err, os.ErrNotExist) {
+			err = nil // a kernel without swap accounting has no swap to give
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("cgroup: %w", err), os.Remove(l.path))
+		}
+	}
+	dir, err := os.Open(l.path)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cgroup: %w", err), os.Remove(l.path))
+	}
+	l.dir = dir
+	return l, nil
+}
+
+// kill ends every process of the leaf at once.
+func (l *cgroupLeaf) kill() { _ = os.WriteFile(filepath.Join(l.path, "cgroup.kill"), []byte("1"), 0) }
+
+// remove waits for the dead to leave and removes the leaf.
+func (l *cgroupLeaf) remove() error {
+	err := l.dir.Close()
+	until := time.Now().Add(killWithin)
+	for {
+		rm := os.Remove(l.path)
+		if rm == nil || errors.Is(rm, os.ErrNotExist) || time.Now().After(until) {
+			return errors.Join(err, rm)
+		}
+		time.Sleep(5 * time.Millisecond) // the kernel tells of an empty cgroup only through its files
+	}
+}

@@ -1,0 +1,143 @@
+//go:build linux
+
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gatehouse/gatekeeper/sandbox"
+)
+
+// etcFolders are shown read-only from the root file system's own /etc: program
+// alternatives, Java's and fonts' configuration, certificates by hash.
+var etcFolders = []string{"alternatives", "fonts", "crypto-policies", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "java-25-openjdk", "java"}
+
+// etcFiles are copied from it. Everything else of /etc stays outside: shadow
+// files, host keys, machine ids, and the tool configurations (gitconfig,
+// npmrc, pip.conf) in which people keep credentials (SB-05, SB-48).
+var etcFiles = []string{
+	"ld.so.cache", "ld.so.conf", "localtime", "timezone", "mime.types", "services", "protocols", "os-release",
+	"debian_version", "alpine-release", "redhat-release", "ssl/openssl.cnf", "inputrc", "login.defs",
+}
+
+const (
+	passwd = "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n" +
+		"agent:x:1000:1000:agent:" + sandbox.Home + ":%s\n" +
+		"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+	group    = "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"
+	hosts    = "127.0.0.1 localhost gatehouse\n::1 localhost ip6-localhost\n"
+	nsswitch = "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n"
+	resolv   = "nameserver " + sandbox.ResolverAddr + "\noptions timeout:5 attempts:2\n"
+)
+
+// makeEtc fills dir, which becomes the sandbox's /etc.
+func makeEtc(dir, rootfs string, trust []byte, door bool) error {
+	from := etcOf(rootfs)
+	for _, name := range etcFolders {
+		if fi, err := os.Stat(filepath.Join(from, name)); err == nil && fi.IsDir() {
+			if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil { // a mount point
+				return err
+			}
+		}
+	}
+	for _, name := range etcFiles {
+		if err := copyFile(filepath.Join(from, name), filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("etc: %w", err)
+		}
+	}
+	resolver := resolv
+	if !door {
+		resolver = "# no door: no name is resolved\n"
+	}
+	for name, content := range map[string]string{
+		"passwd":        fmt.Sprintf(passwd, shellOf(rootfs)),
+		"group":         group,
+		"hosts":         hosts,
+		"nsswitch.conf": nsswitch,
+		"resolv.conf":   resolver,
+		"hostname":      "gatehouse\n",
+		"shells":        "/bin/sh\n/bin/bash\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return makeTrust(dir, from, trust)
+}
+
+func shellOf(rootfs string) string {
+	root := rootfs
+	if rootfs == "host" {
+		root = "/"
+	}
+	if _, err := os.Stat(filepath.Join(root, "bin/bash")); err == nil {
+		return "/bin/bash"
+	}
+	return "/bin/sh"
+}
+
+// copyFile copies a regular file's content; a missing source is no error.
+func copyFile(from, to string) error {
+	src, err := os.Open(from)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer src.Close()
+	if fi, err := src.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Close())
+}
+
+// environment is what the agent's process starts with: nothing of the host's
+// (SB-01, SB-47), then the session's own additions.
+func environment(s *sandbox.Spec, door bool) []string {
+	env := map[string]string{
+		"PATH":    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME":    sandbox.Home,
+		"USER":    "agent",
+		"LOGNAME": "agent",
+		"SHELL":   shellOf(s.Rootfs),
+		"PWD":     sandbox.Workspace,
+		"TMPDIR":  "/tmp",
+		"LANG":    "C.UTF-8",
+		"TERM":    "dumb",
+	}
+	if len(s.Trust) > 0 {
+		for name, path := range trustVariables {
+			env[name] = path
+		}
+	}
+	if s.Proxy && door {
+		proxy := "http://" + sandbox.ProxyAddr
+		for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
+			env[name], env[strings.ToLower(name)] = proxy, proxy
+		}
+		env["NO_PROXY"] = "localhost,127.0.0.1,::1"
+		env["no_proxy"] = env["NO_PROXY"]
+		env["NODE_USE_ENV_PROXY"] = "1" // Node's fetch reads the others only with it
+	}
+	for k, v := range s.Env {
+		env[k] = v
+	}
+	out := make([]string, 0, len(env))
+	for k, v := range env {
+		out = append(out, k+"="+v)
+	}
+	return out
+}
