@@ -1,0 +1,205 @@
+package canon_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"gatehouse/internal/canon"
+)
+
+func TestWriter(t *testing.T) {
+	var w canon.Writer
+	w.Reset([]byte("prefix "))
+	w.Object()
+	w.Key("a")
+	w.Array()
+	w.Int(-7)
+	w.Uint(canon.MaxInt)
+	w.Bool(true)
+	w.Array()
+	w.EndArray()
+	w.EndArray()
+	w.Key("at")
+	w.Time(time.Date(2026, 2, 3, 4, 5, 6, 7, time.FixedZone("x", 3600)))
+	w.Key("b")
+	w.Object()
+	w.EndObject()
+	w.Key("h")
+	w.Digest([32]byte{31: 1})
+	w.Key("s")
+	w.String("quote \" back \\ slash / é 漢 \U0001F600 \u2028")
+	w.EndObject()
+	got, err := w.Bytes()
+	want := `prefix {"a":[-7,9007199254740991,true,[]],"at":"2026-02-03T03:05:06.000000007Z","b":{},` +
+		`"h":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE","s":"quote \" back \\ slash / é 漢 😀 ` + "\u2028" + `"}`
+	if err != nil || string(got) != want {
+		t.Errorf("%v\n got %s\nwant %s", err, got, want)
+	}
+	if err := canon.Valid([]byte(strings.TrimPrefix(want, "prefix "))); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWriterRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		write func(*canon.Writer)
+		want  error
+	}{
+		"nothing":           {func(*canon.Writer) {}, canon.ErrSyntax},
+		"unfinished":        {func(w *canon.Writer) { w.Object() }, canon.ErrSyntax},
+		"two documents":     {func(w *canon.Writer) { w.Bool(true); w.Bool(true) }, canon.ErrSyntax},
+		"wrong end":         {func(w *canon.Writer) { w.Object(); w.EndArray() }, canon.ErrSyntax},
+		"end too many":      {func(w *canon.Writer) { w.EndObject() }, canon.ErrSyntax},
+		"value without key": {func(w *canon.Writer) { w.Object(); w.Uint(1) }, canon.ErrSyntax},
+		"key without value": {func(w *canon.Writer) { w.Object(); w.Key("a"); w.EndObject() }, canon.ErrSyntax},
+		"key in array":      {func(w *canon.Writer) { w.Array(); w.Key("a") }, canon.ErrSyntax},
+		"falling keys":      {func(w *canon.Writer) { w.Object(); w.Key("b"); w.Uint(1); w.Key("a") }, canon.ErrOrder},
+		"same key twice":    {func(w *canon.Writer) { w.Object(); w.Key("a"); w.Uint(1); w.Key("a") }, canon.ErrOrder},
+		"empty key":         {func(w *canon.Writer) { w.Object(); w.Key("") }, canon.ErrKey},
+		"key with quote":    {func(w *canon.Writer) { w.Object(); w.Key(`a"`) }, canon.ErrKey},
+		"key not ASCII":     {func(w *canon.Writer) { w.Object(); w.Key("é") }, canon.ErrKey},
+		"2^53":              {func(w *canon.Writer) { w.Uint(canon.MaxInt + 1) }, canon.ErrNumber},
+		"-2^53":             {func(w *canon.Writer) { w.Int(-canon.MaxInt - 1) }, canon.ErrNumber},
+		"control character": {func(w *canon.Writer) { w.String("a\x00") }, canon.ErrText},
+		"newline":           {func(w *canon.Writer) { w.String("a\nb") }, canon.ErrText},
+		"delete":            {func(w *canon.Writer) { w.String("a\x7f") }, canon.ErrText},
+		"C1":                {func(w *canon.Writer) { w.String("a\u0085") }, canon.ErrText},
+		"noncharacter":      {func(w *canon.Writer) { w.String("\ufffe") }, canon.ErrText},
+		"invalid UTF-8":     {func(w *canon.Writer) { w.String("a\xff") }, canon.ErrText},
+		"surrogate":         {func(w *canon.Writer) { w.String("\xed\xa0\x80") }, canon.ErrText},
+		"not composed":      {func(w *canon.Writer) { w.String("e\u0301") }, canon.ErrText},
+		"year 10000":        {func(w *canon.Writer) { w.Time(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)) }, canon.ErrTime},
+		"deeper than the limit": {func(w *canon.Writer) {
+			for range canon.MaxDepth + 1 {
+				w.Array()
+			}
+		}, canon.ErrDepth},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w canon.Writer
+			tc.write(&w)
+			if b, err := w.Bytes(); !errors.Is(err, tc.want) || b != nil {
+				t.Errorf("got %q, %v; want %v", b, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestValid(t *testing.T) {
+	deep := strings.Repeat("[", canon.MaxDepth) + strings.Repeat("]", canon.MaxDepth)
+	for _, good := range []string{
+		`{}`, `[]`, `""`, `0`, `true`, `[0,-1,"a",{"a":[],"b":{"c":false}}]`, `"é"`, deep,
+		`{" ":1,"!":2,"~":3}`, `9007199254740991`, `-9007199254740991`, `"\"\\"`, `[[],[]]`,
+	} {
+		if err := canon.Valid([]byte(good)); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for _, bad := range []string{
+		``, ` `, `{`, `}`, `[1,]`, `[,1]`, `[1 ]`, ` 1`, `1 `, `01`, `-0`, `-`, `+1`, `1.0`, `1e3`, `null`, `nul`, `tru`, `True`,
+		`9007199254740992`, `-9007199254740992`, `99999999999999999999999999999999`, `{"a":1,}`, `{"a" :1}`, `{"a": 1}`, `{a:1}`,
+		`{"b":1,"a":2}`, `{"a":1,"a":1}`, `{"":1}`, `{"é":1}`, `{"a"}`, `{"a":}`, `{"a":1 }`, `{"a":1}{}`, `{"\"":1}`,
+		`"`, `"\`, `"\n"`, `"\/"`, `"\u0041"`, "\"\n\"", "\"\x7f\"", "\"\u0085\"", "\"e\u0301\"", "\"\xff\"", `""""`, "[" + deep + "]",
+	} {
+		if err := canon.Valid([]byte(bad)); err == nil {
+			t.Errorf("%q accepted", bad)
+		}
+	}
+}
+
+func TestScannerWalk(t *testing.T) {
+	const doc = `{"a":"x\"y","c":{"k":1,"l":2},"d":[1,2,3],"e":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE","t":"2026-02-03T03:05:06.000000007Z"}`
+	var s canon.Scanner
+	s.Reset([]byte(doc))
+	s.Object()
+	if !s.TryKey("a") || s.String() != `x"y` {
+		t.Error("a")
+	}
+	if s.TryKey("b") {
+		t.Error("b is not there")
+	}
+	if !s.TryKey("c") {
+		t.Error("c")
+	}
+	s.Object()
+	sum := uint64(0)
+	for k, ok := s.Key(); ok; k, ok = s.Key() {
+		sum += s.Uint() * uint64(k[0])
+	}
+	s.EndObject()
+	if sum != 'k'+2*'l' {
+		t.Error("c", sum)
+	}
+	s.TryKey("d")
+	s.Array()
+	for s.More() {
+		sum += s.Uint()
+	}
+	s.EndArray()
+	s.TryKey("e")
+	if d := s.Digest(); d != [32]byte{31: 1} {
+		t.Error("e")
+	}
+	s.TryKey("t")
+	if at := s.Time(); !at.Equal(time.Date(2026, 2, 3, 3, 5, 6, 7, time.UTC)) {
+		t.Error("t", at)
+	}
+	s.EndObject()
+	if err := s.End(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestScannerUnknownKey(t *testing.T) {
+	var s canon.Scanner
+	s.Reset([]byte(`{"a":1,"b":2}`))
+	s.Object()
+	s.TryKey("a")
+	s.Uint()
+	s.EndObject()
+	var unknown *canon.UnknownKeyError
+	if err := s.End(); !errors.As(err, &unknown) || unknown.Key != "b" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestParseTime(t *testing.T) {
+	for _, bad := range []string{
+		"", "2026-02-03T03:05:06Z", "2026-02-03T03:05:06.000000007+00:00", "2026-02-30T03:05:06.000000007Z",
+		"2026-13-03T03:05:06.000000007Z", "2026-02-03T24:05:06.000000007Z", "2026-02-03T03:05:60.000000007Z",
+		"2026-02-03t03:05:06.000000007Z", "2026-02-03T03:05:06.00000000aZ", "2026-00-03T03:05:06.000000007Z",
+	} {
+		if at, err := canon.ParseTime([]byte(bad)); err == nil {
+			t.Errorf("%q gives %v", bad, at)
+		}
+	}
+}
+
+func TestParseDigest(t *testing.T) {
+	const good = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE"
+	if d, err := canon.ParseDigest([]byte(good)); err != nil || string(canon.AppendDigest(nil, d)) != good {
+		t.Error(err)
+	}
+	for _, bad := range []string{good[:42], good + "=", good[:42] + "F", good[:42] + "+", "+" + good[1:], ""} {
+		if _, err := canon.ParseDigest([]byte(bad)); err == nil {
+			t.Errorf("%q accepted", bad)
+		}
+	}
+}
+
+func TestClean(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":                "plain",
+		"a\x00b\nc\x7f\u0085d": "a\ufffdb\ufffdc\ufffd\ufffdd",
+		"\xff\xfe":             "\ufffd\ufffd",
+		"e\u0301":              "é",
+		"\ufffe":               "\ufffd",
+	} {
+		got := canon.Clean(in)
+		if got != want || canon.CheckText(got) != nil || canon.Clean(got) != got {
+			t.Errorf("%q gives %q", in, got)
+		}
+	}
+}
