@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/tetratelabs/wazero"
-	"github.com/tetratelabs/wazero/api"
 
 	"gatehouse/internal/problem"
+	"gatehouse/wasm/meter"
 	"gatehouse/wasm/policies"
 )
 
@@ -113,14 +113,19 @@ func (h *Host) Builtin(ctx context.Context) (*Module, error) {
 	return m, nil
 }
 
-// Load checks and compiles a third-party module under the default limits. It
-// returns in milliseconds when the compiled form is cached and takes up to
-// seconds when not: call it off the readiness path. The caller closes the
+// Load checks, meters and compiles a third-party module under the default
+// limits. It returns in milliseconds when the compiled form is cached and takes
+// up to seconds when not: call it off the readiness path. The caller closes the
 // Module. A refusal is a fault with code load_rejected.
 func (h *Host) Load(ctx context.Context, name string, module []byte) (*Module, error) {
+	return h.LoadLimited(ctx, name, module, Limits{})
+}
+
+// LoadLimited is Load under limits an operator chose.
+func (h *Host) LoadLimited(ctx context.Context, name string, module []byte, l Limits) (*Module, error) {
 	h.compiling.Lock()
 	defer h.compiling.Unlock()
-	return h.load(ctx, name, module, Limits{}, false)
+	return h.load(ctx, name, module, l, false)
 }
 
 func (h *Host) forget(m *Module) {
@@ -130,30 +135,35 @@ func (h *Host) forget(m *Module) {
 }
 
 // load needs h.compiling held.
+// load needs h.compiling held.
 func (h *Host) load(ctx context.Context, name string, module []byte, l Limits, builtin bool) (*Module, error) {
 	start := time.Now()
+	l, err := l.settle()
+	if err != nil {
+		return nil, err
+	}
 	if len(module) > maxModule {
 		return nil, fault(LoadRejected, "the module is larger than 8 MiB")
 	}
-	m := &Module{
-		host: h, name: name, digest: sha256.Sum256(module), limits: l.defaults(), builtin: builtin,
-		pools: make(map[[32]byte]*pool),
+	metered, err := meter.Rewrite(module, meter.Limits{Pages: l.Memory, Fuel: l.FuelInit, Depth: maxDepth})
+	if err != nil {
+		return nil, fault(LoadRejected, err.Error())
 	}
-	config := wazero.NewRuntimeConfig().
-		WithCoreFeatures(api.CoreFeaturesV2 &^ api.CoreFeatureSIMD).
-		WithMemoryLimitPages(m.limits.Memory).
-		WithCompilationCache(h.cache).
-		WithCloseOnContextDone(true).
-		WithDebugInfoEnabled(false)
-	m.runtime = wazero.NewRuntimeWithConfig(ctx, config)
-	if err := m.compile(ctx, module); err != nil {
-		return nil, errors.Join(err, m.runtime.Close(ctx))
+	if err := checkABI(metered); err != nil {
+		return nil, err
+	}
+	m := &Module{
+		host: h, name: name, digest: sha256.Sum256(module), limits: l, builtin: builtin,
+		globals: metered.Globals, start: metered.Start, pools: make(map[[32]byte]*pool),
+	}
+	if err := m.compile(ctx, h.cache, metered); err != nil {
+		return nil, err
 	}
 	m.compiled = time.Since(start)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return nil, errors.Join(fault(HostError, "the host is closed"), m.Close(ctx))
+		return nil, errors.Join(fault(HostError, "the host is closed"), m.shut(ctx))
 	}
 	h.modules[m] = struct{}{}
 	return m, nil

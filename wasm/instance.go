@@ -1,34 +1,52 @@
 package wasm
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
-	"github.com/tetratelabs/wazero/sys"
+	"github.com/tetratelabs/wazero/experimental"
 
 	"gatehouse/enforcers"
+	"gatehouse/wasm/meter"
 )
 
 // instance is one instantiated and configured module. It serves one call at a
 // time and is closed after any fault.
 type instance struct {
-	module *Module
-	ctx    context.Context // carries the instance to the stubs
-	mod    api.Module
-	mem    api.Memory
-	alloc  api.Function
-	ask    api.Function // gatehouse_decide
-	about  description
-	random uint64 // state of random_get
+	module  *Module
+	ctx     context.Context // carries the instance to the stubs
+	memory  *mapping
+	mod     api.Module
+	mem     api.Memory
+	fuel    api.MutableGlobal
+	refused api.MutableGlobal // memory.grow was refused
+	alloc   api.Function
+	ask     api.Function // gatehouse_decide
+	about   description
+	random  uint64 // state of random_get
+	size    uint32 // bytes of memory after configuring
+	image   *image // nil for the built-in module
+	globals []api.MutableGlobal
 
 	stack [2]uint64         // parameters and result of a call
 	words map[string]string // rule ids and reasons seen before, to allocate none twice
+}
+
+// image is a third-party module's state after configuring: all it may know
+// when it is asked (WA-04). It is taken once for a pool, and every instance of
+// the pool begins each call from it; the stubs are deterministic, so another
+// instance would have come to the same bytes.
+type image struct {
+	memory  []byte
+	globals []uint64
+	random  uint64
+	about   description
 }
 
 // maxWords bounds instance.words; a module that never repeats itself costs an
@@ -38,40 +56,117 @@ const maxWords = 4096
 // maxDescription bounds gatehouse_describe's answer, in bytes.
 const maxDescription = 64 << 10
 
+// setUpWall bounds an untrusted module's start, _initialize and configure
+// together.
+const setUpWall = 10 * time.Second
+
 type instanceKey struct{}
 
 func instanceOf(ctx context.Context) *instance { return ctx.Value(instanceKey{}).(*instance) }
 
-// newInstance instantiates, initializes and configures.
-func newInstance(m *Module, configure []byte) (*instance, error) {
-	in := &instance{module: m, words: make(map[string]string)}
-	in.ctx = context.WithValue(context.Background(), instanceKey{}, in)
-	ctx, cancel := context.WithTimeout(in.ctx, initWall)
-	defer cancel()
-	mod, err := m.runtime.InstantiateModule(ctx, m.code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+// newInstance instantiates the module without running any of it.
+func newInstance(m *Module) (*instance, error) {
+	memory, err := newMapping(int(m.limits.Memory) << 16)
 	if err != nil {
-		return nil, in.classify(err, "while starting")
-	}
-	in.mod, in.mem = mod, mod.Memory()
-	in.alloc, in.ask = mod.ExportedFunction("gatehouse_alloc"), mod.ExportedFunction("gatehouse_decide")
-	if err := in.setUp(ctx, configure); err != nil {
-		in.close()
 		return nil, err
+	}
+	in := &instance{module: m, memory: memory, words: make(map[string]string)}
+	in.ctx = context.WithValue(context.Background(), instanceKey{}, in)
+	ctx := experimental.WithMemoryAllocator(in.ctx, memory)
+	in.mod, err = m.runtime.InstantiateModule(ctx, m.code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	if err != nil {
+		memory.Free()
+		return nil, fault(HostError, "the module could not be instantiated")
+	}
+	in.mem = in.mod.Memory()
+	in.fuel = in.mod.ExportedGlobal(meter.FuelExport).(api.MutableGlobal)
+	in.refused = in.mod.ExportedGlobal(meter.RefusedExport).(api.MutableGlobal)
+	in.alloc, in.ask = in.mod.ExportedFunction("gatehouse_alloc"), in.mod.ExportedFunction("gatehouse_decide")
+	if !m.builtin {
+		for _, name := range m.globals {
+			in.globals = append(in.globals, in.mod.ExportedGlobal(name).(api.MutableGlobal))
+		}
 	}
 	return in, nil
 }
 
-// initWall bounds start section, _initialize and gatehouse_configure together.
-const initWall = 10 * time.Second
-
-func (in *instance) setUp(ctx context.Context, configure []byte) error {
-	if f := in.mod.ExportedFunction("_initialize"); f != nil {
-		if err := f.CallWithStack(ctx, nil); err != nil {
-			return in.classify(err, "in _initialize") // WA-33
+// configured returns an instance that has run its start code and taken its
+// policy. A third-party one carries the image of that state.
+func configured(m *Module, configure []byte) (*instance, error) {
+	in, err := newInstance(m)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.setUp(configure); err != nil {
+		in.close()
+		return nil, err
+	}
+	in.size = in.mem.Size()
+	if !m.builtin {
+		view, _ := in.mem.Read(0, in.size)
+		in.image = &image{memory: bytes.Clone(view), random: in.random, about: in.about}
+		for _, g := range in.globals {
+			in.image.globals = append(in.image.globals, g.Get())
 		}
 	}
-	if err := in.mod.ExportedFunction("gatehouse_abi_v1").CallWithStack(ctx, in.stack[:]); err != nil {
-		return in.classify(err, "in gatehouse_abi_v1")
+	return in, nil
+}
+
+// fromImage returns an instance in the state of an image, without running
+// anything.
+func fromImage(m *Module, img *image) (*instance, error) {
+	in, err := newInstance(m)
+	if err != nil {
+		return nil, err
+	}
+	in.size, in.image, in.about = uint32(len(img.memory)), img, img.about
+	if missing := in.size - in.mem.Size(); missing > 0 {
+		if _, ok := in.mem.Grow(missing >> 16); !ok {
+			in.close()
+			return nil, fault(HostError, "no memory for an instance")
+		}
+	}
+	return in, nil
+}
+
+// restore puts a third-party instance into the state of its image.
+func (in *instance) restore() {
+	in.mem.Write(0, in.image.memory)
+	for i, g := range in.globals {
+		g.Set(in.image.globals[i])
+	}
+	in.random = in.image.random
+}
+
+// grown reports whether memory is larger than it was after configuring: it
+// cannot shrink, so the instance cannot be put back.
+func (in *instance) grown() bool { return in.mem.Size() != in.size }
+
+// deadline returns the context of a call: the instance's own, and for an
+// untrusted module one that ends.
+func (in *instance) deadline(d time.Duration) (context.Context, context.CancelFunc) {
+	if !in.module.limits.Untrusted {
+		return in.ctx, func() {}
+	}
+	return context.WithTimeout(in.ctx, d)
+}
+
+func (in *instance) setUp(configure []byte) error {
+	ctx, cancel := in.deadline(setUpWall)
+	defer cancel()
+	if in.module.start { // WA-17
+		if err := in.call(ctx, in.mod.ExportedFunction(meter.StartExport), "the start function"); err != nil {
+			return err
+		}
+	}
+	if f := in.mod.ExportedFunction("_initialize"); f != nil { // WA-33
+		if err := in.call(ctx, f, "_initialize"); err != nil {
+			return err
+		}
+	}
+	in.fuel.Set(uint64(in.module.limits.FuelConfigure))
+	if err := in.call(ctx, in.mod.ExportedFunction("gatehouse_abi_v1"), "gatehouse_abi_v1"); err != nil {
+		return err
 	}
 	if uint32(in.stack[0]) != 0 {
 		return fault(LoadRejected, "the module needs feature bits this host does not have")
@@ -81,8 +176,8 @@ func (in *instance) setUp(ctx context.Context, configure []byte) error {
 		return err
 	}
 	in.stack[0], in.stack[1] = uint64(ptr), uint64(len(configure))
-	if err := in.mod.ExportedFunction("gatehouse_configure").CallWithStack(ctx, in.stack[:]); err != nil {
-		return in.classify(err, "in gatehouse_configure")
+	if err := in.call(ctx, in.mod.ExportedFunction("gatehouse_configure"), "gatehouse_configure"); err != nil {
+		return err
 	}
 	switch uint32(in.stack[0]) {
 	case 0:
@@ -124,8 +219,8 @@ func (in *instance) describe(ctx context.Context) error {
 	if f == nil {
 		return nil
 	}
-	if err := f.CallWithStack(ctx, in.stack[:]); err != nil {
-		return in.classify(err, "in gatehouse_describe")
+	if err := in.call(ctx, f, "gatehouse_describe"); err != nil {
+		return err
 	}
 	b, ok := in.result(maxDescription)
 	if !ok {
@@ -144,99 +239,8 @@ func (in *instance) describe(ctx context.Context) error {
 	return nil
 }
 
-// message allocates n bytes in the module and returns where. WA-23: the
-// address is only trusted after the range check of the write that follows.
-func (in *instance) message(ctx context.Context, parts ...[]byte) (uint32, error) {
-	n := 0
-	for _, p := range parts {
-		n += len(p)
-	}
-	in.stack[0] = uint64(n)
-	if err := in.alloc.CallWithStack(ctx, in.stack[:]); err != nil {
-		return 0, in.classify(err, "in gatehouse_alloc")
-	}
-	ptr := uint32(in.stack[0])
-	if ptr == 0 {
-		return 0, fault(GuestError, "the module refused the message")
-	}
-	at := uint64(ptr)
-	for _, p := range parts {
-		if at > 1<<32-1 || !in.mem.Write(uint32(at), p) {
-			return 0, fault(BadOutput, "gatehouse_alloc returned an address outside memory") // WA-18
-		}
-		at += uint64(len(p))
-	}
-	return ptr, nil
-}
-
-// result returns a view of the packed answer on the stack: pointer in the high
-// half, length in the low half.
-func (in *instance) result(limit int) ([]byte, bool) {
-	ptr, n := uint32(in.stack[0]>>32), uint32(in.stack[0])
-	if int64(n) > int64(limit) { // WA-25
-		return nil, false
-	}
-	return in.mem.Read(ptr, n)
-}
-
-var (
-	decidePrefix = []byte(`{"abi":1,"action":`)
-	decideSuffix = []byte(`}`)
-)
-
-// decide judges one canonical action.
-func (in *instance) decide(ctx context.Context, action []byte) (enforcers.Verdict, error) {
-	ptr, err := in.message(ctx, decidePrefix, action, decideSuffix)
-	if err != nil {
-		return enforcers.Verdict{}, err
-	}
-	in.stack[0], in.stack[1] = uint64(ptr), uint64(len(decidePrefix)+len(action)+len(decideSuffix))
-	if err := in.ask.CallWithStack(ctx, in.stack[:]); err != nil {
-		return enforcers.Verdict{}, in.classify(err, "in gatehouse_decide")
-	}
-	if in.stack[0] == 0 {
-		return enforcers.Verdict{}, fault(GuestError, "the module could not judge the action")
-	}
-	out, ok := in.result(in.module.limits.Output)
-	if !ok {
-		return enforcers.Verdict{}, fault(BadOutput, "the answer lies outside memory or is too large")
-	}
-	effect, rule, reason, ok := parseAnswer(out)
-	if !ok {
-		return enforcers.Verdict{}, fault(BadOutput, "the answer is not in the closed schema")
-	}
-	return enforcers.Verdict{Effect: effect, Rule: in.word(rule), Reason: in.word(reason)}, nil
-}
-
-// word returns b as a string that does not alias the module's memory.
-func (in *instance) word(b []byte) string {
-	if s, ok := in.words[string(b)]; ok {
-		return s
-	}
-	s := string(b)
-	if len(in.words) < maxWords {
-		in.words[s] = s
-	}
-	return s
-}
-
-// classify turns an error of a call into a fault. Its text is never passed on:
-// it holds names that the module chose.
-func (in *instance) classify(err error, where string) error {
-	var exit *sys.ExitError
-	if errors.As(err, &exit) {
-		if exit.ExitCode() == sys.ExitCodeDeadlineExceeded || exit.ExitCode() == sys.ExitCodeContextCanceled {
-			return fault(WallExceeded, "the deadline passed "+where)
-		}
-		return fault(HostError, "the instance was closed "+where)
-	}
-	if errors.Is(err, errExit) {
-		return fault(Trap, "the module tried to exit "+where)
-	}
-	return fault(Trap, "the module trapped "+where)
-}
-
 func (in *instance) close() {
 	// The error of closing an instance without files or sockets is always nil.
 	_ = in.mod.Close(context.Background())
+	in.memory.Free()
 }

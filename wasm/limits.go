@@ -1,31 +1,51 @@
 package wasm
 
-import "time"
+import (
+	"time"
 
-// Limits bound one module. The zero value of a field means the default; an
-// operator may lower any of them, and raise the fuel up to the ceilings of
-// docs/enforcer-abi.md.
+	"gatehouse/internal/problem"
+)
+
+// Limits bound one module. The zero value of a field means the default. An
+// operator may lower any of them, and raise the fuel of a module up to the
+// ceilings.
 type Limits struct {
-	Memory        uint32 // pages of 64 KiB, default 256
-	Input         int    // bytes of a decide message, default 64 KiB
-	Output        int    // bytes of an answer, default 8 KiB
-	FuelInit      int64  // start section and _initialize, default 100 M
-	FuelConfigure int64  // default 50 M
-	FuelDecide    int64  // default 5 M
+	Memory        uint32 // pages of 64 KiB, default and ceiling 256
+	Input         int    // bytes of a decide message, default 64 KiB, ceiling 1 MiB
+	Output        int    // bytes of an answer, default and ceiling 8 KiB
+	FuelInit      int64  // start section and _initialize, default and ceiling 100 M
+	FuelConfigure int64  // default 50 M, ceiling 500 M
+	FuelDecide    int64  // default 5 M (about 20 ms at worst), ceiling 20 M
+
+	// Untrusted adds a second line against a defect of the meter: a deadline that
+	// native code checks at every loop, at 30 to 400 us a call.
+	Untrusted bool
 }
 
 // Fixed bounds.
 const (
 	maxModule    = 8 << 20 // bytes of a module
 	maxConfigure = 1 << 20 // bytes of a configure message
-	wall         = 100 * time.Millisecond
+	maxDepth     = 2000    // frames of a call
+	slow         = 100 * time.Millisecond
 )
 
-// defaults fills the zero fields.
-func (l Limits) defaults() Limits {
-	set := func(v *int64, d int64) {
-		if *v == 0 {
-			*v = d
+// settle fills the zero fields and reports a field that is above its ceiling.
+func (l Limits) settle() (Limits, error) {
+	for _, f := range []struct {
+		name              string
+		v                 *int64
+		standard, ceiling int64
+	}{
+		{"fuel for initialization", &l.FuelInit, 100e6, 100e6},
+		{"fuel for configuring", &l.FuelConfigure, 50e6, 500e6},
+		{"fuel for deciding", &l.FuelDecide, 5e6, 20e6},
+	} {
+		if *f.v == 0 {
+			*f.v = f.standard
+		}
+		if *f.v < 0 || *f.v > f.ceiling {
+			return l, limitError(f.name)
 		}
 	}
 	if l.Memory == 0 {
@@ -37,8 +57,18 @@ func (l Limits) defaults() Limits {
 	if l.Output == 0 {
 		l.Output = 8 << 10
 	}
-	set(&l.FuelInit, 100e6)
-	set(&l.FuelConfigure, 50e6)
-	set(&l.FuelDecide, 5e6)
-	return l
+	switch {
+	case l.Memory > 256:
+		return l, limitError("memory")
+	case l.Input < 0 || l.Input > 1<<20:
+		return l, limitError("input")
+	case l.Output < 0 || l.Output > 8<<10:
+		return l, limitError("output")
+	}
+	return l, nil
+}
+
+func limitError(what string) error {
+	return problem.New(problem.ConfigInvalid, "an enforcer's limit on "+what+" is above what Gatehouse allows",
+		"Lower the limit; docs/enforcer-abi.md lists the ceilings.")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tetratelabs/wazero/api"
 
 	"gatehouse/enforcers"
+	"gatehouse/wasm/meter"
 )
 
 // Module is one compiled module. It is safe for concurrent use.
@@ -22,6 +23,8 @@ type Module struct {
 	digest   [32]byte
 	limits   Limits
 	builtin  bool
+	globals  []string // exports of its mutable globals
+	start    bool     // has a start function
 	runtime  wazero.Runtime
 	code     wazero.CompiledModule
 	compiled time.Duration
@@ -45,66 +48,78 @@ func (m *Module) CompileTime() time.Duration { return m.compiled }
 // export is one function of ABI v1.
 type export struct {
 	name     string
-	params   []api.ValueType
-	results  []api.ValueType
+	typ      meter.FuncType
 	optional bool
 }
 
-var exports = []export{
-	{"gatehouse_abi_v1", nil, []api.ValueType{i32}, false},
-	{"gatehouse_alloc", []api.ValueType{i32}, []api.ValueType{i32}, false},
-	{"gatehouse_configure", []api.ValueType{i32, i32}, []api.ValueType{i32}, false},
-	{"gatehouse_decide", []api.ValueType{i32, i32}, []api.ValueType{i64}, false},
-	{"gatehouse_describe", nil, []api.ValueType{i64}, true},
-	{"_initialize", nil, nil, true},
+var abi = []export{
+	{"gatehouse_abi_v1", meter.FuncType{Results: []meter.ValType{meter.I32}}, false},
+	{"gatehouse_alloc", meter.FuncType{Params: []meter.ValType{meter.I32}, Results: []meter.ValType{meter.I32}}, false},
+	{"gatehouse_configure", meter.FuncType{Params: []meter.ValType{meter.I32, meter.I32}, Results: []meter.ValType{meter.I32}}, false},
+	{"gatehouse_decide", meter.FuncType{Params: []meter.ValType{meter.I32, meter.I32}, Results: []meter.ValType{meter.I64}}, false},
+	{"gatehouse_describe", meter.FuncType{Results: []meter.ValType{meter.I64}}, true},
+	{"_initialize", meter.FuncType{}, true},
 }
 
-// compile checks the module's imports and exports by name and type, so that
-// nothing of it has run when it is refused.
-func (m *Module) compile(ctx context.Context, module []byte) error {
-	code, err := m.runtime.CompileModule(ctx, module)
-	if err != nil {
-		return fault(LoadRejected, "the module is not valid WebAssembly within the limits")
-	}
-	m.code = code
+// checkABI checks imports and exports by name and type, before anything is
+// compiled.
+func checkABI(m *meter.Module) error {
 	known := stubs()
-	uses := false
-	for _, f := range code.ImportedFunctions() {
-		from, name, _ := f.Import()
-		s, ok := known[name]
-		if from != wasip1 || !ok {
-			return fault(LoadRejected, fmt.Sprintf("import %q from %q is not in a profile", name, from)) // WA-19
+	for _, i := range m.Imports {
+		s, ok := known[i.Name]
+		if i.Module != wasip1 || !ok {
+			return fault(LoadRejected, fmt.Sprintf("import %q from %q is in no profile", i.Name, i.Module)) // WA-19
 		}
-		if !slices.Equal(f.ParamTypes(), s.params) || !slices.Equal(f.ResultTypes(), s.results) {
-			return fault(LoadRejected, fmt.Sprintf("import %q has another type", name))
+		if !sameType(i.Type, s.params, s.results) {
+			return fault(LoadRejected, fmt.Sprintf("import %q has another type", i.Name))
 		}
-		uses = true
 	}
-	if len(code.ImportedMemories()) > 0 {
-		return fault(LoadRejected, "the module imports a memory")
+	if m.Memory != "memory" {
+		return fault(LoadRejected, "the module must export its memory as \"memory\"")
 	}
-	if code.ExportedMemories()["memory"] == nil || len(code.ExportedMemories()) != 1 {
-		return fault(LoadRejected, "the module must export exactly one memory, as \"memory\"")
-	}
-	defined := code.ExportedFunctions()
-	for _, e := range exports {
-		f, ok := defined[e.name]
-		if !ok && e.optional {
-			continue
-		}
-		if !ok {
+	for _, e := range abi {
+		t, ok := m.Funcs[e.name]
+		switch {
+		case !ok && e.optional:
+		case !ok:
 			return fault(LoadRejected, "export "+e.name+" is missing") // WA-32
-		}
-		if !slices.Equal(f.ParamTypes(), e.params) || !slices.Equal(f.ResultTypes(), e.results) {
+		case !slices.Equal(t.Params, e.typ.Params) || !slices.Equal(t.Results, e.typ.Results):
 			return fault(LoadRejected, "export "+e.name+" has another type") // WA-20
 		}
 	}
-	if uses {
+	return nil
+}
+
+func sameType(t meter.FuncType, params, results []api.ValueType) bool {
+	same := func(a []meter.ValType, b []api.ValueType) bool {
+		return slices.EqualFunc(a, b, func(x meter.ValType, y api.ValueType) bool { return byte(x) == y })
+	}
+	return same(t.Params, params) && same(t.Results, results)
+}
+
+// compile makes the module's runtime and native code.
+func (m *Module) compile(ctx context.Context, cache wazero.CompilationCache, metered *meter.Module) error {
+	m.runtime = wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().
+		WithCoreFeatures(api.CoreFeaturesV2&^api.CoreFeatureSIMD).
+		WithMemoryLimitPages(m.limits.Memory).
+		WithCompilationCache(cache).
+		WithCloseOnContextDone(m.limits.Untrusted).
+		WithDebugInfoEnabled(false))
+	var err error
+	if m.code, err = m.runtime.CompileModule(ctx, metered.Wasm); err != nil {
+		return errors.Join(fault(LoadRejected, "the module is not valid WebAssembly"), m.runtime.Close(ctx))
+	}
+	if len(metered.Imports) > 0 {
 		if err := instantiateStubs(ctx, m.runtime); err != nil {
-			return fmt.Errorf("instantiate the inert profile: %w", err)
+			return errors.Join(fmt.Errorf("instantiate the inert profile: %w", err), m.shut(ctx))
 		}
 	}
 	return nil
+}
+
+// shut releases runtime and code.
+func (m *Module) shut(ctx context.Context) error {
+	return errors.Join(m.runtime.Close(ctx), m.code.Close(ctx))
 }
 
 // Enforcer returns the enforcer this module makes of a configure message
@@ -170,7 +185,7 @@ func (m *Module) Close(ctx context.Context) error {
 		p.close()
 	}
 	m.host.forget(m)
-	return errors.Join(m.runtime.Close(ctx), m.code.Close(ctx))
+	return m.shut(ctx)
 }
 
 // Configure returns the configure message for a compiled policy and an

@@ -18,6 +18,7 @@ type pool struct {
 	used      atomic.Int64  // ledger time of the last take
 
 	mu     sync.Mutex
+	image  *image      // nil until there was an instance, and for the built-in module
 	idle   []*instance // last in, first out: a quiet pool keeps one warm instance
 	closed bool
 }
@@ -58,14 +59,32 @@ func (p *pool) take(ctx context.Context) (*instance, error) {
 		p.mu.Unlock()
 		return in, nil
 	}
+	img := p.image
 	p.mu.Unlock()
 	live.admit(p)
-	in, err := newInstance(p.module, p.configure)
+	in, err := p.make(img)
 	if err != nil {
 		live.leave()
 		p.turns <- struct{}{}
 		return nil, err
 	}
+	return in, nil
+}
+
+// make returns a new instance, from the pool's image when there is one.
+func (p *pool) make(img *image) (*instance, error) {
+	if img != nil {
+		return fromImage(p.module, img)
+	}
+	in, err := configured(p.module, p.configure)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	if p.image == nil {
+		p.image = in.image
+	}
+	p.mu.Unlock()
 	return in, nil
 }
 

@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 
 	"github.com/tetratelabs/wazero"
@@ -21,7 +22,7 @@ const (
 )
 
 // maxRandom bounds one random_get, as host work costs the module no fuel.
-const maxRandom = 4096
+const maxRandom = 256
 
 // errExit is what proc_exit ends a call with (WA-34).
 var errExit = errors.New("proc_exit")
@@ -97,14 +98,14 @@ func randomGet(in *instance, mem api.Memory, ptr, n uint32) uint64 {
 	if !ok {
 		return errnoFault
 	}
-	for i := range b {
-		if i%8 == 0 {
-			in.random += 0x9e3779b97f4a7c15
-		}
+	for len(b) > 0 {
+		in.random += 0x9e3779b97f4a7c15
 		z := in.random
 		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 		z = (z ^ z>>27) * 0x94d049bb133111eb
-		b[i] = byte((z ^ z>>31) >> (8 * (i % 8)))
+		var word [8]byte
+		binary.LittleEndian.PutUint64(word[:], z^z>>31)
+		b = b[copy(b, word[:]):]
 	}
 	return errnoSuccess
 }

@@ -5,58 +5,40 @@ type rewriter struct {
 	m      *parsed
 	limits Limits
 
-	fuel, depth, refused  uint32 // indices of the added globals
-	charge, growing, grew uint32 // indices of the added functions
+	fuel, depth, refused uint32 // indices of the added globals
+	fill, copy, grow     uint32 // indices of the added functions
 
 	blockTypes map[uint32]int64 // function type -> index of a type [] -> its results
 	types      []FuncType       // appended to the module's own
+	plan       plan             // of the body being written, reused
 }
 
-// Opcodes the rewriter looks at or writes.
-const (
-	opUnreachable  = 0x00
-	opBlock        = 0x02
-	opLoop         = 0x03
-	opIf           = 0x04
-	opElse         = 0x05
-	opEnd          = 0x0b
-	opBr           = 0x0c
-	opBrIf         = 0x0d
-	opBrTable      = 0x0e
-	opReturn       = 0x0f
-	opCall         = 0x10
-	opCallIndirect = 0x11
-	opSelectTyped  = 0x1c
-	opLocalGet     = 0x20
-	opLocalSet     = 0x21
-	opLocalTee     = 0x22
-	opGlobalGet    = 0x23
-	opGlobalSet    = 0x24
-	opMemorySize   = 0x3f
-	opMemoryGrow   = 0x40
-	opI32Const     = 0x41
-	opI64Const     = 0x42
-	opF32Const     = 0x43
-	opF64Const     = 0x44
-	opI32Eq        = 0x46
-	opI64LtS       = 0x53
-	opI32GtU       = 0x4b
-	opI32Add       = 0x6a
-	opI32Sub       = 0x6b
-	opI64Add       = 0x7c
-	opI64Sub       = 0x7d
-	opI64Mul       = 0x7e
-	opI64ExtendU   = 0xad
-	opBulk         = 0xfc
-	opVoid         = 0x40
-)
+// plan says what a body pays and where. A body is cut into segments at every
+// place where control can split or join; a region is the function or one loop,
+// without the loops inside it. A segment runs at most once for each time the
+// head of its region does, so paying for it at the head is never too little.
+type plan struct {
+	segments []segment
+	regions  []int64 // cost of each region; 0 is the function
+	calls    bool    // the body calls something
+}
 
-// frame is one open block of the body being read.
-type frame struct {
-	loop  bool
-	isIf  bool
-	price int // offset of the placeholder this frame pays into
-	cost  int64
+type segment struct {
+	cost   int64
+	region int32
+}
+
+// reset empties the plan for the next body.
+func (p *plan) reset() {
+	p.segments, p.regions, p.calls = p.segments[:0], append(p.regions[:0], 0), false
+}
+
+// head returns what the head of a region pays, given its first segment.
+func (p *plan) head(region int32, first int64) int64 {
+	if total := p.regions[region]; total <= wholeBelow {
+		return total
+	}
+	return first
 }
 
 // body appends the rewritten body of defined function n to out.
@@ -77,282 +59,212 @@ func (w *rewriter) body(out []byte, n int) ([]byte, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
+	c := &code{m: w.m, r: r, locals: uint32(locals)}
+	begin := r.i
+	w.plan.reset()
+	if c.scan(&w.plan); r.err != nil {
+		return nil, r.err
+	}
+
 	out = appendU32(out, groups+1)
-	out = append(out, r.b[start:r.i]...)
+	out = append(out, r.b[start:begin]...)
 	out = append(out, 1, byte(I64)) // scratch: the fuel left after a payment
-
-	c := &bodyWriter{w: w, r: r, out: out, locals: uint32(locals), wrapped: true}
-	code := r.i
-	c.function(t, typ)
-	if r.err == nil && !c.called {
-		// A function that calls nothing has no frame above it to count.
-		r.i = code
-		c.out, c.wrapped = out, false
-		c.function(t, typ)
-	}
-	return c.out, r.err
+	r.i = begin
+	e := &emitter{code: c, w: w, plan: &w.plan, out: out}
+	return e.function(t, typ), r.err
 }
 
-// bodyWriter writes one body.
-type bodyWriter struct {
-	w       *rewriter
-	r       *reader
-	out     []byte
-	locals  uint32 // of the original function; the next index is the scratch local
-	frames  []frame
-	wrapped bool // the body stands in a block, after which the depth goes down
-	called  bool // the body calls something
+// code reads the instructions of one body.
+type code struct {
+	m      *parsed
+	r      *reader
+	locals uint32 // of the original function
+	frames []frame
 }
 
-func (c *bodyWriter) function(t FuncType, typ uint32) {
-	entry := c.charge()
-	if c.wrapped {
-		c.enter()
-		c.out = append(c.out, opBlock)
-		c.out = c.w.blockType(c.out, typ, t)
+// frame is one open block.
+type frame struct {
+	op     byte  // opBlock, opLoop, opIf, or opElse once that was seen; opNop for the function
+	region int32 // that the code after the block's end belongs to
+}
+
+// scan checks the body and fills the plan.
+func (c *code) scan(p *plan) {
+	region, cost := int32(0), int64(0)
+	cut := func(next int32) {
+		p.segments = append(p.segments, segment{cost, region})
+		p.regions[region] += cost
+		region, cost = next, 0
 	}
-	c.frames = append(c.frames[:0], frame{price: entry, cost: priceEntry + int64(c.locals)})
+	c.frames = append(c.frames[:0], frame{op: opNop})
 	for len(c.frames) > 0 && c.r.err == nil {
-		c.instruction()
+		i := c.next()
+		cost += c.price(i)
+		switch i.op {
+		case opBlock, opIf, opLoop:
+			c.frames = append(c.frames, frame{i.op, region})
+			if len(c.frames) > maxNesting {
+				c.r.fail("blocks nested deeper than 20,000")
+			}
+			switch i.op {
+			case opIf:
+				cut(region)
+			case opLoop:
+				p.regions = append(p.regions, 0)
+				cut(int32(len(p.regions) - 1))
+				cost = priceLoop
+			}
+		case opElse:
+			if f := &c.frames[len(c.frames)-1]; f.op == opIf {
+				f.op = opElse
+			} else {
+				c.r.fail("else outside an if")
+			}
+			cut(region)
+		case opEnd:
+			f := c.frames[len(c.frames)-1]
+			c.frames = c.frames[:len(c.frames)-1]
+			cut(f.region)
+		case opBrIf:
+			cut(region)
+		case opCall, opCallIndirect:
+			p.calls = true
+		}
 	}
 	if c.r.err == nil && c.r.i != len(c.r.b) {
 		c.r.fail("a body has bytes left over")
 	}
-	if c.wrapped {
-		c.leave()
-		c.out = append(c.out, opEnd)
+}
+
+// emitter writes one body.
+type emitter struct {
+	*code
+	w       *rewriter
+	plan    *plan
+	out     []byte
+	segment int // the one being written
+}
+
+// function writes the body proper. One that calls stands in a block, after
+// which the depth goes down again; one that calls nothing has no frame above
+// it to count.
+func (e *emitter) function(t FuncType, typ uint32) []byte {
+	first := e.plan.segments[0]
+	e.charge(priceEntry + int64(e.locals) + e.plan.head(0, first.cost))
+	if e.plan.calls {
+		e.enter()
+		e.out = append(e.out, opBlock)
+		e.out = e.w.blockType(e.out, typ, t)
+	}
+	e.frames = append(e.frames[:0], frame{op: opNop})
+	for len(e.frames) > 0 && e.r.err == nil {
+		e.step()
+	}
+	if e.plan.calls {
+		e.leave()
+		e.out = append(e.out, opEnd)
+	}
+	return e.out
+}
+
+// step writes one instruction with what the meter adds around it.
+func (e *emitter) step() {
+	start := e.r.i
+	i := e.next()
+	switch i.op {
+	case opReturn:
+		// Out through the block that counts the depth, if there is one.
+		e.out = append(e.out, opBr)
+		e.out = appendU32(e.out, uint32(len(e.frames)-1))
+		return
+	case opMemoryGrow:
+		e.instead(e.w.grow)
+		return
+	case opBulk:
+		switch i.index {
+		case bulkFill:
+			e.instead(e.w.fill)
+			return
+		case bulkCopy:
+			e.instead(e.w.copy)
+			return
+		}
+	}
+	e.out = append(e.out, e.r.b[start:e.r.i]...)
+	switch i.op {
+	case opBlock, opLoop, opIf:
+		e.frames = append(e.frames, frame{op: i.op})
+	case opEnd:
+		e.frames = e.frames[:len(e.frames)-1]
+	}
+	switch i.op {
+	case opLoop:
+		e.segment++
+		s := e.plan.segments[e.segment]
+		e.charge(e.plan.head(s.region, s.cost))
+	case opIf, opElse, opEnd, opBrIf:
+		if e.segment++; e.segment < len(e.plan.segments) {
+			e.payAlone(e.plan.segments[e.segment])
+		}
 	}
 }
 
-// charge appends the payment of a price that is not known yet and returns the
-// offset of its placeholder.
-func (c *bodyWriter) charge() int {
-	b := append(c.out, opGlobalGet)
-	b = appendU32(b, c.w.fuel)
+// instead appends a call of one of the meter's own functions, which pays for an
+// instruction whose price only the stack knows and carries it out.
+func (e *emitter) instead(f uint32) {
+	e.out = append(e.out, opCall)
+	e.out = appendU32(e.out, f)
+}
+
+// charge appends a payment and the check that it was covered.
+func (e *emitter) charge(price int64) {
+	b := append(e.out, opGlobalGet)
+	b = appendU32(b, e.w.fuel)
 	b = append(b, opI64Const)
-	at := len(b)
-	b = append(b, make([]byte, priceBytes)...)
+	b = appendS64(b, price)
 	b = append(b, opI64Sub, opLocalTee)
-	b = appendU32(b, c.locals)
+	b = appendU32(b, e.locals)
 	b = append(b, opGlobalSet)
-	b = appendU32(b, c.w.fuel)
+	b = appendU32(b, e.w.fuel)
 	b = append(b, opLocalGet)
-	b = appendU32(b, c.locals)
-	c.out = append(b, opI64Const, 0, opI64LtS, opIf, opVoid, opUnreachable, opEnd)
-	return at
+	b = appendU32(b, e.locals)
+	e.out = append(b, opI64Const, 0, opI64LtS, opIf, opVoid, opUnreachable, opEnd)
+}
+
+// payAlone appends the payment of a segment that its region's head does not
+// cover. There is no check: the next head, or the host after the call, finds
+// the counter below zero, and what runs until then has no loop in it.
+func (e *emitter) payAlone(s segment) {
+	if s.cost == 0 || e.plan.regions[s.region] <= wholeBelow {
+		return
+	}
+	b := append(e.out, opGlobalGet)
+	b = appendU32(b, e.w.fuel)
+	b = append(b, opI64Const)
+	b = appendS64(b, s.cost)
+	b = append(b, opI64Sub, opGlobalSet)
+	e.out = appendU32(b, e.w.fuel)
 }
 
 // enter appends the count of one more frame and its check.
-func (c *bodyWriter) enter() {
-	b := append(c.out, opGlobalGet)
-	b = appendU32(b, c.w.depth)
+func (e *emitter) enter() {
+	b := append(e.out, opGlobalGet)
+	b = appendU32(b, e.w.depth)
 	b = append(b, opI32Const, 1, opI32Add, opGlobalSet)
-	b = appendU32(b, c.w.depth)
+	b = appendU32(b, e.w.depth)
 	b = append(b, opGlobalGet)
-	b = appendU32(b, c.w.depth)
+	b = appendU32(b, e.w.depth)
 	b = append(b, opI32Const)
-	b = appendS64(b, int64(c.w.limits.Depth))
-	c.out = append(b, opI32GtU, opIf, opVoid, opUnreachable, opEnd)
+	b = appendS64(b, int64(e.w.limits.Depth))
+	e.out = append(b, opI32GtU, opIf, opVoid, opUnreachable, opEnd)
 }
 
 // leave appends the count of one frame less.
-func (c *bodyWriter) leave() {
-	b := append(c.out, opGlobalGet)
-	b = appendU32(b, c.w.depth)
+func (e *emitter) leave() {
+	b := append(e.out, opGlobalGet)
+	b = appendU32(b, e.w.depth)
 	b = append(b, opI32Const, 1, opI32Sub, opGlobalSet)
-	c.out = appendU32(b, c.w.depth)
-}
-
-// pay adds to the price of the innermost loop, or of the function.
-func (c *bodyWriter) pay(cost int64) {
-	c.frames[len(c.frames)-1].cost += cost
-}
-
-func (c *bodyWriter) push(f frame) {
-	if len(c.frames) > maxNesting {
-		c.r.fail("blocks nested deeper than 20,000")
-		return
-	}
-	c.frames = append(c.frames, f)
-}
-
-// pop closes the innermost frame; a block's cost goes to the frame around it,
-// a loop's and the function's to their own placeholder.
-func (c *bodyWriter) pop() {
-	f := c.frames[len(c.frames)-1]
-	c.frames = c.frames[:len(c.frames)-1]
-	if f.loop || len(c.frames) == 0 {
-		putPrice(c.out[f.price:], f.cost)
-		return
-	}
-	c.pay(f.cost)
-}
-
-// label reads a branch target: at most the function itself. One deeper would
-// reach past the block that counts the depth.
-func (c *bodyWriter) label() {
-	if int64(c.r.u32()) >= int64(len(c.frames)) {
-		c.r.fail("a branch leaves its function")
-	}
-}
-
-// instruction copies one instruction, with what the meter adds around it.
-func (c *bodyWriter) instruction() {
-	r := c.r
-	start := r.i
-	op := r.byte()
-	c.pay(priceOf(op))
-	switch op {
-	case opBlock, opLoop, opIf:
-		c.blockTypeOperand()
-		c.copy(start)
-		f := frame{loop: op == opLoop, isIf: op == opIf}
-		if f.loop {
-			f.price = c.charge()
-			f.cost = priceInstruction
-		}
-		c.push(f)
-		return
-	case opElse:
-		f := &c.frames[len(c.frames)-1]
-		if !f.isIf {
-			r.fail("else outside an if")
-		}
-		f.isIf = false
-	case opEnd:
-		c.pop()
-	case opBr, opBrIf:
-		c.label()
-	case opBrTable:
-		for n := r.count(1<<20, "a branch table of more than a million labels"); ; n-- {
-			c.label()
-			if n == 0 || r.err != nil {
-				break
-			}
-		}
-	case opReturn:
-		// Out through the block that counts the depth, if there is one.
-		c.out = append(c.out, opBr)
-		c.out = appendU32(c.out, uint32(len(c.frames)-1))
-		return
-	case opCall:
-		c.called = true
-		f := r.u32()
-		switch {
-		case int64(f) >= int64(c.w.m.imported+len(c.w.m.functions)):
-			r.fail("a call of an unknown function")
-		case int(f) < c.w.m.imported:
-			c.pay(priceImport)
-		default:
-			c.pay(priceCall)
-		}
-	case opCallIndirect:
-		c.called = true
-		if int64(r.u32()) >= int64(len(c.w.m.types)) {
-			r.fail("an indirect call of an unknown type")
-		}
-		if r.u32() != 0 {
-			r.fail("a second table")
-		}
-		c.pay(priceCall)
-	case opSelectTyped:
-		if r.u32() != 1 {
-			r.fail("a select of several values")
-		}
-		r.valType()
-	case opLocalGet, opLocalSet, opLocalTee:
-		if r.u32() >= c.locals {
-			r.fail("an unknown local")
-		}
-	case opGlobalGet, opGlobalSet:
-		// An index past the module's own would be the meter's.
-		if int64(r.u32()) >= int64(len(c.w.m.globals)) {
-			r.fail("an unknown global")
-		}
-	case opMemorySize:
-		if r.byte() != 0 {
-			r.fail("a second memory")
-		}
-	case opMemoryGrow:
-		if r.byte() != 0 {
-			r.fail("a second memory")
-		}
-		c.added(c.w.growing)
-		c.copy(start)
-		c.added(c.w.grew)
-		return
-	case opI32Const:
-		r.signed(32)
-	case opI64Const:
-		r.signed(64)
-	case opF32Const:
-		r.bytes(4)
-	case opF64Const:
-		r.bytes(8)
-	case opBulk:
-		c.bulk(start)
-		return
-	default:
-		switch {
-		case op >= 0x28 && op <= 0x3e:
-			c.memarg()
-		case op <= 0x01 || op == 0x1a || op == 0x1b || op >= 0x45 && op <= 0xc4:
-		default:
-			r.fail("an instruction outside the profile") // WA-13 among them
-		}
-	}
-	c.copy(start)
-}
-
-func (c *bodyWriter) copy(start int) { c.out = append(c.out, c.r.b[start:c.r.i]...) }
-
-// added appends a call of one of the meter's own functions.
-func (c *bodyWriter) added(f uint32) {
-	c.out = append(c.out, opCall)
-	c.out = appendU32(c.out, f)
-}
-
-// memarg reads alignment and offset; the bit that names another memory makes
-// the alignment too large.
-func (c *bodyWriter) memarg() {
-	if c.r.u32() > 3 {
-		c.r.fail("an alignment of more than eight bytes")
-	}
-	c.r.u32()
-}
-
-// bulk copies an instruction with the 0xfc prefix. memory.copy and memory.fill
-// have their length on top of the stack, where the charge function reads it and
-// leaves it.
-func (c *bodyWriter) bulk(start int) {
-	switch op := c.r.u32(); {
-	case op <= 7: // saturating truncation
-		c.copy(start)
-	case op == 10 || op == 11: // WA-12
-		for range 12 - op { // one memory index for fill, two for copy
-			if c.r.byte() != 0 {
-				c.r.fail("a second memory")
-			}
-		}
-		c.added(c.w.charge)
-		c.copy(start)
-	default:
-		// memory.init, data.drop, elem.drop and table operations change what no
-		// snapshot of memory and globals holds; table.grow cannot be priced.
-		c.r.fail("an instruction outside the profile")
-	}
-}
-
-// blockTypeOperand reads the type of a block.
-func (c *bodyWriter) blockTypeOperand() {
-	t := c.r.signed(33)
-	switch t {
-	case -1, -2, -3, -4, -64: // i32, i64, f32, f64, nothing
-		return
-	}
-	if t < 0 || t >= int64(len(c.w.m.types)) {
-		c.r.fail("a block of unknown type")
-	}
+	e.out = appendU32(b, e.w.depth)
 }
 
 // blockType appends the type of a block that yields a function's results.

@@ -66,7 +66,8 @@ type parsed struct {
 	memory    struct{ min, max uint32 }
 	hasMemory bool
 	hasTable  bool
-	start     int64 // function index, -1 none
+	table     uint32 // entries
+	start     int64  // function index, -1 none
 
 	raw    [13][]byte // payload of each section, nil when absent
 	bodies [][]byte   // code of each defined function, locals included
@@ -233,8 +234,8 @@ func (m *parsed) readTable(s *reader) {
 		s.fail("a table of something other than functions")
 	}
 	hasMax := s.flag()
-	if s.u32() > maxTable { // WA-14
-		s.fail("a table of more than 65,536 entries")
+	if m.table = s.count(maxTable, "a table of more than 65,536 entries"); s.err != nil { // WA-14
+		return
 	}
 	if hasMax {
 		s.u32() // nothing can grow it
@@ -252,6 +253,18 @@ func (m *parsed) readMemory(s *reader) {
 	if hasMax {
 		m.memory.max = s.u32()
 	}
+}
+
+// offset reads the place of an active segment and holds it to a size that is
+// known at load, so that no instantiation fails half-way (WA-31).
+func (s *reader) offset() (at uint64) {
+	start := s.i
+	if expr := s.constExpr(); len(expr) == 0 || expr[0] != 0x41 {
+		s.fail("a segment begins at something other than an i32")
+		return 0
+	}
+	r := &reader{b: s.b[start+1 : s.i]}
+	return uint64(uint32(r.signed(32)))
 }
 
 // constExpr reads an initialiser: one constant and end.
@@ -290,13 +303,18 @@ func (m *parsed) readElements(s *reader) {
 		if kind == 2 && s.u32() != 0 {
 			s.fail("an element segment for a second table")
 		}
-		if kind == 0 || kind == 2 {
-			s.constExpr()
+		at, active := uint64(0), kind == 0 || kind == 2
+		if active {
+			at = s.offset()
 		}
 		if kind != 0 && s.byte() != 0 {
 			s.fail("an element segment of something other than functions")
 		}
-		for range s.count(maxTable, "an element segment of more than 65,536 entries") {
+		n := s.count(maxTable, "an element segment of more than 65,536 entries")
+		if active && at+uint64(n) > uint64(m.table) {
+			s.fail("an element segment past the table")
+		}
+		for range n {
 			f := s.u32()
 			if int64(f) < int64(m.imported) || int64(f) >= int64(m.imported+len(m.functions)) {
 				s.fail("an element is not a function of the module")
@@ -307,14 +325,18 @@ func (m *parsed) readElements(s *reader) {
 
 func (m *parsed) readData(s *reader) {
 	for range s.count(maxSegments, "too many data segments") {
+		at, active := uint64(0), false
 		switch s.u32() {
 		case 0:
-			s.constExpr()
+			at, active = s.offset(), true
 		case 1: // passive, out of reach without memory.init
 		default:
 			s.fail("a data segment for a second memory")
 		}
-		s.bytes(s.u32())
+		b := s.bytes(s.u32())
+		if active && at+uint64(len(b)) > uint64(m.memory.min)<<16 {
+			s.fail("a data segment past the memory")
+		}
 	}
 }
 
@@ -328,6 +350,11 @@ func (m *parsed) check() error {
 		return refuse("the start function is not one of the module")
 	case !m.hasMemory:
 		return refuse("the module has no memory")
+	}
+	if m.start >= 0 {
+		if t := m.typeOf(uint32(m.start)); len(t.Params)+len(t.Results) > 0 {
+			return refuse("the start function takes or returns something")
+		}
 	}
 	for name, e := range m.exports {
 		limit := int64(1)

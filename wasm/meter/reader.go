@@ -121,19 +121,3 @@ func appendS64(b []byte, v int64) []byte {
 		b = append(b, x|0x80)
 	}
 }
-
-// priceBytes is the width of a price placeholder: a padded signed LEB128 that
-// holds 34 bits.
-const priceBytes = 5
-
-// putPrice writes v over a placeholder.
-func putPrice(b []byte, v int64) {
-	for i := range priceBytes {
-		x := byte(v & 0x7f)
-		v >>= 7
-		if i < priceBytes-1 {
-			x |= 0x80
-		}
-		b[i] = x
-	}
-}

@@ -17,12 +17,13 @@ const reserved = "gatehouse_meter_"
 const (
 	FuelExport    = reserved + "fuel"    // mutable i64: what is left; negative once exhausted
 	RefusedExport = reserved + "refused" // mutable i32: 1 once memory.grow was refused
+	StartExport   = reserved + "start"   // the start function, if the module has one
 )
 
 // Limits are what a rewritten module is held to.
 type Limits struct {
 	Pages uint32 // of memory, 64 KiB each; the module's own maximum is lowered to it
-	Fuel  int64  // value of the counter when a start function begins
+	Fuel  int64  // value of the counter at instantiation
 	Depth uint32 // frames; the call that would exceed it traps
 }
 
@@ -33,6 +34,7 @@ type Module struct {
 	Imports []Import            // in order
 	Funcs   map[string]FuncType // exported functions
 	Memory  string              // name of the exported memory, "" if none
+	Start   bool                // StartExport must be called before anything else
 }
 
 // Rewrite returns the metered form of a module, or a *Refusal. It never
@@ -51,9 +53,9 @@ func Rewrite(module []byte, l Limits) (*Module, error) {
 		fuel: uint32(len(m.globals)), depth: uint32(len(m.globals)) + 1, refused: uint32(len(m.globals)) + 2,
 	}
 	first := uint32(m.imported + len(m.functions))
-	w.charge, w.growing, w.grew = first, first+1, first+2
-
-	helper := w.addType(FuncType{Params: []ValType{I32}, Results: []ValType{I32}})
+	w.fill, w.copy, w.grow = first, first+1, first+2
+	ranges := w.addType(FuncType{Params: []ValType{I32, I32, I32}})
+	growth := w.addType(FuncType{Params: []ValType{I32}, Results: []ValType{I32}})
 	code, err := w.code()
 	if err != nil {
 		return nil, err
@@ -75,13 +77,12 @@ func Rewrite(module []byte, l Limits) (*Module, error) {
 	b = append(b, "\x00asm\x01\x00\x00\x00"...)
 	b = section(b, secType, w.typeSection())
 	b = section(b, secImport, m.raw[secImport])
-	b = section(b, secFunction, w.functionSection(uint32(helper)))
+	b = section(b, secFunction, w.functionSection(uint32(ranges), uint32(ranges), uint32(growth)))
 	b = section(b, secTable, m.raw[secTable])
 	b = section(b, secMemory, appendU32(appendU32([]byte{1, 1}, m.memory.min), m.memory.max))
 	b = section(b, secGlobal, w.globalSection())
 	exports := w.exportSection(out)
 	b = section(b, secExport, exports)
-	b = section(b, secStart, m.raw[secStart])
 	b = section(b, secElement, m.raw[secElement])
 	b = section(b, secDataCount, m.raw[secDataCount])
 	b = section(b, secCode, code)
@@ -118,13 +119,13 @@ func (w *rewriter) typeSection() []byte {
 	return b
 }
 
-func (w *rewriter) functionSection(helper uint32) []byte {
-	b := appendU32(nil, uint32(len(w.m.functions))+3)
+func (w *rewriter) functionSection(added ...uint32) []byte {
+	b := appendU32(nil, uint32(len(w.m.functions)+len(added)))
 	for _, t := range w.m.functions {
 		b = appendU32(b, t)
 	}
-	for range 3 {
-		b = appendU32(b, helper)
+	for _, t := range added {
+		b = appendU32(b, t)
 	}
 	return b
 }
@@ -165,6 +166,12 @@ func (w *rewriter) exportSection(out *Module) []byte {
 	for _, name := range slices.Sorted(maps.Keys(w.m.exports)) {
 		add(name, w.m.exports[name].kind, w.m.exports[name].index)
 	}
+	// A start section runs inside instantiation, whose failure hides the counter;
+	// as an export the host calls it first and can tell why it stopped.
+	if w.m.start >= 0 {
+		add(StartExport, 0, uint32(w.m.start))
+		out.Start = true
+	}
 	add(FuelExport, 3, w.fuel)
 	add(RefusedExport, 3, w.refused)
 	for i, g := range w.m.globals {
@@ -177,8 +184,8 @@ func (w *rewriter) exportSection(out *Module) []byte {
 	return append(appendU32(nil, n), body...)
 }
 
-// code writes the code section: the rewritten bodies and the three functions
-// that price what only the stack knows.
+// code writes the code section: the rewritten bodies, then memory.fill,
+// memory.copy and memory.grow as functions that pay first.
 func (w *rewriter) code() ([]byte, error) {
 	b := appendU32(nil, uint32(len(w.m.bodies))+3)
 	var body []byte
@@ -190,32 +197,35 @@ func (w *rewriter) code() ([]byte, error) {
 		b = appendU32(b, uint32(len(body)))
 		b = append(b, body...)
 	}
-	for _, body := range [][]byte{w.chargeBody(), w.growingBody(), w.grewBody()} {
+	for _, body := range [][]byte{w.rangeBody(0xfc, 11, 0), w.rangeBody(0xfc, 10, 0, 0), w.growBody()} {
 		b = appendU32(b, uint32(len(body)))
 		b = append(b, body...)
 	}
 	return b, nil
 }
 
-// chargeBody is func(n): pay priceBulk + n, return n.
-func (w *rewriter) chargeBody() []byte {
-	b := []byte{0, opLocalGet, 0, opI64ExtendU}
+// rangeBody is func(to, value or from, n): pay priceBulk + n, then the
+// instruction.
+func (w *rewriter) rangeBody(instruction ...byte) []byte {
+	b := []byte{0, opLocalGet, 2, opI64ExtendU}
 	b = w.payStack(b, priceBulk)
-	return append(b, opLocalGet, 0, opEnd)
+	b = append(b, opLocalGet, 0, opLocalGet, 1, opLocalGet, 2)
+	b = append(b, instruction...)
+	return append(b, opEnd)
 }
 
-// growingBody is func(pages): pay for the pages, or only the base price when
-// there are more than the memory can have, because then nothing is grown.
-func (w *rewriter) growingBody() []byte {
-	b := []byte{0, opI32Const}
-	b = appendS64(b, 0)
-	b = append(b, opLocalGet, 0, opLocalGet, 0, opI32Const)
+// growBody is func(pages): pay for the pages, or only the base price when
+// there are more than the memory can ever have, then grow and note a refusal.
+func (w *rewriter) growBody() []byte {
+	b := []byte{0, opI32Const, 0, opLocalGet, 0, opLocalGet, 0, opI32Const}
 	b = appendS64(b, int64(w.m.memory.max))
-	b = append(b, opI32GtU, 0x1b, opI64ExtendU, opI64Const) // select
+	b = append(b, opI32GtU, opSelect, opI64ExtendU, opI64Const)
 	b = appendS64(b, priceGrowPage)
 	b = append(b, opI64Mul)
 	b = w.payStack(b, priceGrow)
-	return append(b, opLocalGet, 0, opEnd)
+	b = append(b, opLocalGet, 0, opMemoryGrow, 0, opLocalTee, 0, opI32Const, 0x7f, opI32Eq, opIf, opVoid, opI32Const, 1, opGlobalSet)
+	b = appendU32(b, w.refused)
+	return append(b, opEnd, opLocalGet, 0, opEnd)
 }
 
 // payStack takes an i64 from the stack and pays it plus base.
@@ -231,13 +241,4 @@ func (w *rewriter) payStack(b []byte, base int64) []byte {
 	b = append(b, opGlobalGet)
 	b = appendU32(b, w.fuel)
 	return append(b, opI64Const, 0, opI64LtS, opIf, opVoid, opUnreachable, opEnd)
-}
-
-// grewBody is func(before): note a refused growth, return before.
-func (w *rewriter) grewBody() []byte {
-	b := []byte{0, opLocalGet, 0, opI32Const}
-	b = appendS64(b, -1)
-	b = append(b, opI32Eq, opIf, opVoid, opI32Const, 1, opGlobalSet)
-	b = appendU32(b, w.refused)
-	return append(b, opEnd, opLocalGet, 0, opEnd)
 }
