@@ -172,7 +172,7 @@ func (l *link) request(h *head, to authority.Authority, target string) bool {
 			Header: h.fields, Body: b, ContentLength: h.length, Trailer: h.trailer,
 			Host: to.HostHeader(), RequestURI: target,
 		},
-		To: to, Path: path, Query: query, Upgrade: h.upgrade, Gate: l.d.gate, Up: l.d.o.Up, door: l.d,
+		To: to, Path: path, Query: query, Upgrade: h.upgrade, Gate: l.d.gate, Up: l.d.o.Up, door: l.d, link: l, body: b,
 	}
 	if h.length == 0 {
 		r.Body = http.NoBody

@@ -91,6 +91,23 @@ func (r *reply) FlushError() error {
 	return r.err
 }
 
+// switched writes the head of a protocol switch. The connection is the
+// caller's from then on.
+func (r *reply) switched() error {
+	r.mu.Lock()
+	r.sent, r.framing, r.close, r.status = true, noBody, true, http.StatusSwitchingProtocols
+	r.mu.Unlock()
+	_, _ = r.w.WriteString("HTTP/1.1 101 Switching Protocols\r\n")
+	for name, values := range r.header {
+		for _, v := range values {
+			r.field(name, v)
+		}
+	}
+	_, _ = r.w.WriteString("\r\n")
+	r.fail(r.w.Flush())
+	return r.err
+}
+
 // proceed answers an expectation, unless the response has begun. It may be
 // called while the handler writes.
 func (r *reply) proceed() {

@@ -27,6 +27,8 @@ type Request struct {
 	Up      *upstream.Client
 
 	door *Door
+	link *link // nil in HTTP/2
+	body *body
 }
 
 // Handler carries out one recognized request: a mediator, or the door's own
@@ -111,8 +113,8 @@ func (r *Request) Decide(a *enforcers.Action) (*enforcers.Permit, enforcers.Deci
 // forward is the plain forward: one decision, one request, one answer.
 func (d *Door) forward(w http.ResponseWriter, r *Request) {
 	a := r.Action()
-	if r.Upgrade != "" {
-		a.HardSet = enforcers.CodeUpgradeRefused // EG-47, EG-62
+	if r.Upgrade != "" && !handshake(r) {
+		a.HardSet = enforcers.CodeUpgradeRefused // EG-47, EG-63
 	} else if a.Connection != "" && foreignCredential(r.Header) {
 		a.HardSet = enforcers.CodeForeignCredential // EG-75
 	}
@@ -122,11 +124,14 @@ func (d *Door) forward(w http.ResponseWriter, r *Request) {
 		return
 	}
 	resp, err := r.Up.Do(p, r.Request)
-	if err != nil {
+	switch {
+	case err != nil:
 		Fail(w, decision, err)
-		return
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		d.websocket(w, r, resp, decision)
+	default:
+		Relay(w, resp)
 	}
-	Relay(w, resp)
 }
 
 // Relay copies an answer from outside to the client and closes it. Streams are

@@ -47,6 +47,7 @@ const matrixPolicy = `{"bundle":"matrix","digest":"00","egress":[` +
 	`{"blind":"tls","host":"pass.good.test","id":"egress[8]","methods":[],"paths":[],"ports":[443],"schemes":["https"]},` +
 	`{"encoded_slash":true,"host":"npm.good.test","id":"egress[9]","methods":["GET"],"paths":["/**"],"ports":[443],"schemes":["https"]},` +
 	`{"host":"metadata.google.internal","id":"egress[10]","methods":["GET"],"paths":["/**"],"ports":[80,443],"schemes":["http","https"]},` +
+	`{"host":"ws.good.test","id":"egress[12]","methods":["GET"],"paths":["/**"],"ports":[443],"schemes":["https"],"upgrade":"websocket"},` +
 	`{"addresses":["10.9.0.0/16"],"host":"inside.good.test","id":"egress[11]","methods":["GET"],"paths":["/**"],"ports":[443],"schemes":["https"]}` +
 	`],"models":[],"operations":[],"telemetry":[]}`
 

@@ -59,7 +59,11 @@ func (c *Client) Do(p *enforcers.Permit, r *http.Request) (*http.Response, error
 // anything at all went out is replaced, once, by a new one.
 func (c *Client) send(ctx context.Context, x *exchange, out *http.Request) (resp *http.Response, effect string, err error) {
 	l := leaveOf(x.p)
-	k, err := c.acquire(ctx, l)
+	acquire := c.acquire
+	if len(out.Header["Upgrade"]) > 0 {
+		acquire = c.dedicated
+	}
+	k, err := acquire(ctx, l)
 	for {
 		if err != nil {
 			return nil, enforcers.NotForwarded, err
@@ -74,6 +78,11 @@ func (c *Client) send(ctx context.Context, x *exchange, out *http.Request) (resp
 		resp, err = k.cc.RoundTrip(out)
 		switch {
 		case err == nil:
+			if len(out.Header["Upgrade"]) > 0 {
+				// Nothing else closes a connection that switched protocols.
+				x.own = k.conn
+				context.AfterFunc(ctx, func() { _ = k.conn.Close() })
+			}
 			return resp, "", nil
 		case k.conn.sent.Load() != before:
 			return nil, enforcers.Unknown, err
@@ -91,6 +100,7 @@ type exchange struct {
 	began   context.Context // the caller's
 	cancel  context.CancelCauseFunc
 	release func()
+	own     *conn // a connection nobody else uses, closed with the body
 	once    sync.Once
 }
 
@@ -216,6 +226,9 @@ func (d *download) Close() error {
 		code = string(problem.CodeOf(d.err))
 	}
 	err := d.ReadCloser.Close()
+	if d.x.own != nil {
+		_ = d.x.own.Close()
+	}
 	d.x.finish(enforcers.Forwarded, code)
 	return err
 }

@@ -118,16 +118,34 @@ func (c *Client) acquire(ctx context.Context, l leave) (*client, error) {
 
 // fresh opens a new HTTP connection for l and returns it reserved.
 func (c *Client) fresh(ctx context.Context, l leave) (*client, error) {
-	k, err := c.open(ctx, l)
+	k, cc, err := c.http(ctx, l)
 	if err != nil {
 		return nil, err
+	}
+	return c.pool.add(l.key, k, cc), nil
+}
+
+// dedicated opens a connection for one request that may switch protocols. It
+// is never shared; whoever has the response closes it.
+func (c *Client) dedicated(ctx context.Context, l leave) (*client, error) {
+	k, cc, err := c.http(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	return &client{cc: cc, conn: k}, nil
+}
+
+func (c *Client) http(ctx context.Context, l leave) (*conn, *http.ClientConn, error) {
+	k, err := c.open(ctx, l)
+	if err != nil {
+		return nil, nil, err
 	}
 	cc, err := c.httpConn(ctx, l.to, k)
 	if err != nil {
 		_ = k.Close()
-		return nil, err
+		return nil, nil, err
 	}
-	return c.pool.add(l.key, k, cc), nil
+	return k, cc, nil
 }
 
 // httpConn makes an HTTP connection of an open one. The transport is given the
