@@ -102,22 +102,25 @@ func (f *forwarder) connect(target string) (door *net.UnixConn, early []byte, er
 	if door, err = f.dial(); err != nil {
 		return nil, nil, err
 	}
-	defer func() {
-		if err != nil {
-			door.Close()
-		}
-	}()
-	if err = door.SetDeadline(time.Now().Add(answerWithin)); err != nil {
+	if early, err = ask(door, target); err != nil {
+		_ = door.Close()
 		return nil, nil, err
 	}
-	if _, err = fmt.Fprintf(door, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
-		return nil, nil, err
+	return door, early, nil
+}
+
+// ask speaks the CONNECT line and reads the door's answer.
+func ask(door *net.UnixConn, target string) (early []byte, err error) {
+	if err := door.SetDeadline(time.Now().Add(answerWithin)); err != nil {
+		return nil, err
 	}
-	early, err = readAnswer(door)
-	if err != nil {
-		return nil, nil, err
+	if _, err := fmt.Fprintf(door, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
+		return nil, err
 	}
-	return door, early, door.SetDeadline(time.Time{})
+	if early, err = readAnswer(door); err != nil {
+		return nil, err
+	}
+	return early, door.SetDeadline(time.Time{})
 }
 
 // readAnswer reads the door's response head and returns the bytes that came
@@ -196,15 +199,15 @@ func (f *forwarder) queries(pc *net.UDPConn) error {
 		}
 		go func() {
 			defer func() { <-slots }()
-			if answer, err := f.ask(buf[:n]); err == nil {
+			if answer, err := f.query(buf[:n]); err == nil {
 				_, _ = pc.WriteToUDPAddrPort(answer, from)
 			}
 		}()
 	}
 }
 
-// ask sends one query through the door.
-func (f *forwarder) ask(query []byte) ([]byte, error) {
+// query sends one query through the door and returns its answer.
+func (f *forwarder) query(query []byte) ([]byte, error) {
 	door, early, err := f.connect(DNSTarget)
 	if err != nil {
 		return nil, err

@@ -45,6 +45,14 @@ func loIndex() (uint32, error) {
 	return uint32(ifs[0].Index), nil
 }
 
+// lo carries one address of the documentation ranges per family beside the
+// loopback ones: resolvers skip families without an address of their own
+// (AI_ADDRCONFIG).
+var (
+	ownAddress4 = net.IPv4(192, 0, 2, 2).To4()
+	ownAddress6 = net.ParseIP("2001:db8::2")
+)
+
 // everythingLocal makes every address of both families an address of lo, so
 // that a connection to anywhere ends in this namespace. It reports whether the
 // machine has IPv6 at all; without it there is no IPv6 socket to open either.
@@ -58,15 +66,26 @@ func everythingLocal() (v6 bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	add := func(family uint8) error {
-		return c.Route.Add(&rtnetlink.RouteMessage{
+	add := func(family, bits uint8, own net.IP) error {
+		err := c.Route.Add(&rtnetlink.RouteMessage{
 			Family: family, Table: unix.RT_TABLE_LOCAL, Protocol: unix.RTPROT_STATIC,
 			Scope: unix.RT_SCOPE_HOST, Type: unix.RTN_LOCAL,
 			Attributes: rtnetlink.RouteAttributes{OutIface: index},
 		})
+		if err != nil {
+			return fmt.Errorf("local route for all: %w", err)
+		}
+		err = c.Address.New(&rtnetlink.AddressMessage{
+			Family: family, PrefixLength: bits, Scope: unix.RT_SCOPE_UNIVERSE, Index: index, Flags: unix.IFA_F_NODAD,
+			Attributes: &rtnetlink.AddressAttributes{Address: own, Local: own},
+		})
+		if err != nil {
+			return fmt.Errorf("address %s: %w", own, err)
+		}
+		return nil
 	}
-	if err := add(unix.AF_INET); err != nil {
-		return false, fmt.Errorf("local route 0.0.0.0/0: %w", err)
+	if err := add(unix.AF_INET, 32, ownAddress4); err != nil {
+		return false, err
 	}
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if errors.Is(err, unix.EAFNOSUPPORT) {
@@ -75,8 +94,8 @@ func everythingLocal() (v6 bool, err error) {
 		return false, err
 	}
 	unix.Close(fd)
-	if err := add(unix.AF_INET6); err != nil {
-		return false, fmt.Errorf("local route ::/0: %w", err)
+	if err := add(unix.AF_INET6, 128, ownAddress6); err != nil {
+		return false, err
 	}
 	return true, nil
 }

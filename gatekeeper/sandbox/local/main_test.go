@@ -21,7 +21,9 @@ import (
 	"go.uber.org/goleak"
 
 	"gatehouse/gatekeeper/sandbox"
+	_ "gatehouse/gatekeeper/sandbox/initd" // a change of what runs inside outdates cached results
 	"gatehouse/gatekeeper/sandbox/local"
+	_ "gatehouse/gatekeeper/sandbox/probe"
 	"gatehouse/internal/problem"
 )
 
