@@ -22,13 +22,16 @@ func (r *Receipt) Append(b []byte) ([]byte, error) {
 	if err := r.check(); err != nil {
 		return nil, fmt.Errorf("receipt: %w", err)
 	}
-	var c codec
 	start := len(b)
+	c := codecs.Get().(*codec)
+	c.reading = false
 	c.w.Reset(b)
 	c.w.Object()
-	r.fields(&c)
+	r.fields(c)
 	c.w.EndObject()
 	out, err := c.w.Bytes()
+	c.w.Reset(nil)
+	codecs.Put(c)
 	if err != nil {
 		return nil, fmt.Errorf("receipt %s: %w", r.Type, asSchema(err))
 	}
@@ -60,12 +63,16 @@ func decode(b []byte) (*Receipt, error) {
 		return nil, fmt.Errorf("%d bytes", len(b))
 	}
 	r := new(Receipt)
-	c := codec{reading: true}
+	c := codecs.Get().(*codec)
+	c.reading = true
 	c.s.Reset(b)
 	c.s.Object()
-	r.fields(&c)
+	r.fields(c)
 	c.s.EndObject()
-	if err := c.s.End(); err != nil {
+	err := c.s.End()
+	c.s.Reset(nil)
+	codecs.Put(c)
+	if err != nil {
 		return nil, err
 	}
 	if err := r.check(); err != nil {

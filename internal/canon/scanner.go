@@ -15,16 +15,13 @@ type Scanner struct {
 	pos   int
 	err   error
 	depth int
-	level [MaxDepth + 1]struct {
-		key    string // last key met, when read by Key
-		count  int
-		object bool
-		keyed  bool
-	}
+	level [MaxDepth + 1]level
 }
 
 // Reset makes s read src from its start.
-func (s *Scanner) Reset(src []byte) { *s = Scanner{src: src} }
+func (s *Scanner) Reset(src []byte) {
+	s.src, s.pos, s.err, s.depth, s.level[0] = src, 0, nil, 0, level{}
+}
 
 // Err returns the first error so far.
 func (s *Scanner) Err() error { return s.err }
@@ -103,7 +100,7 @@ func (s *Scanner) begin(c byte, object bool) bool {
 	s.pos++
 	s.depth++
 	l := &s.level[s.depth]
-	l.key, l.count, l.object, l.keyed = "", 0, object, false
+	*l = level{object: object}
 	return true
 }
 
@@ -191,11 +188,12 @@ func (s *Scanner) Key() (string, bool) {
 		return "", false
 	}
 	l := &s.level[s.depth]
-	if !first && key <= l.key {
-		s.err = fmt.Errorf("%w: %q after %q", ErrOrder, key, l.key)
+	if last := s.src[l.keyAt:l.keyEnd]; !first && key <= string(last) {
+		s.err = fmt.Errorf("%w: %q after %q", ErrOrder, key, last)
 		return "", false
 	}
-	l.key = key
+	l.keyEnd = s.pos - 2 // before the quote and the colon
+	l.keyAt = l.keyEnd - len(key)
 	l.count++
 	l.keyed = true
 	return key, true

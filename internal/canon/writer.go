@@ -38,16 +38,19 @@ type Writer struct {
 	level [MaxDepth + 1]level // level[0] is the document itself
 }
 
-// level is one open object or array.
+// level is one open object or array. The last key is remembered by its place
+// in the buffer: a string here would cost a write barrier for each key.
 type level struct {
-	key    string // last key written
-	object bool
-	keyed  bool // a key waits for its value
-	count  int
+	keyAt, keyEnd int
+	count         int
+	object        bool
+	keyed         bool // a key waits for its value
 }
 
 // Reset makes w write behind buf, whose capacity it uses.
-func (w *Writer) Reset(buf []byte) { *w = Writer{buf: buf} }
+func (w *Writer) Reset(buf []byte) {
+	w.buf, w.err, w.depth, w.level[0] = buf, nil, 0, level{} // begin sets the deeper levels
+}
 
 // Bytes returns the buffer, or the first error. The document must be complete.
 func (w *Writer) Bytes() ([]byte, error) {
@@ -148,14 +151,14 @@ func (w *Writer) Key(key string) {
 		return
 	}
 	if l.count > 0 {
-		if key <= l.key {
-			w.err = fmt.Errorf("%w: %q after %q", ErrOrder, key, l.key)
+		if last := w.buf[l.keyAt:l.keyEnd]; key <= string(last) {
+			w.err = fmt.Errorf("%w: %q after %q", ErrOrder, key, last)
 			return
 		}
 		w.buf = append(w.buf, ',')
 	}
-	l.key, l.keyed = key, true
 	w.buf = append(w.buf, '"')
+	l.keyAt, l.keyEnd, l.keyed = len(w.buf), len(w.buf)+len(key), true
 	w.buf = append(w.buf, key...)
 	w.buf = append(w.buf, '"', ':')
 }
@@ -237,11 +240,14 @@ func (w *Writer) Time(t time.Time) {
 }
 
 // Keys returns the keys of m in the order the profile wants.
-func Keys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
+func Keys[V any](m map[string]V) []string { return AppendKeys(make([]string, 0, len(m)), m) }
+
+// AppendKeys is Keys behind keys, whose capacity it uses.
+func AppendKeys[V any](keys []string, m map[string]V) []string {
+	start := len(keys)
 	for k := range m {
 		keys = append(keys, k)
 	}
-	slices.Sort(keys)
+	slices.Sort(keys[start:])
 	return keys
 }
