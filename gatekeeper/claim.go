@@ -1,0 +1,153 @@
+package gatekeeper
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"gatehouse/internal/problem"
+)
+
+// An event starts at most one session, however often it is delivered and to
+// however many nodes: whoever creates its key in the claims bucket admits it.
+// After session.open the claim is marked opened by compare-and-set, and only
+// then does anything start; a node that slept while its claim was taken sees
+// the conflict and starts nothing.
+const (
+	beatEvery = 15 * time.Second
+	silentFor = 60 * time.Second
+)
+
+type claim struct {
+	Node    string `json:"node"`
+	Session string `json:"session"`
+	Opened  bool   `json:"opened"`
+
+	key      string
+	revision uint64
+}
+
+// errElsewhere brings an event back later: somebody who lives is on it.
+var errElsewhere = problem.New(problem.Conflict, "this event is being admitted elsewhere", "")
+
+// claimFor takes the claim of key, or finds it settled (nil, nil).
+func (g *Gatekeeper) claimFor(ctx context.Context, key string) (*claim, error) {
+	c := &claim{Node: g.o.Node, Session: g.newID(), key: key}
+	raw, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	c.revision, err = g.o.Claims.Create(ctx, key, raw)
+	if err == nil {
+		return c, nil
+	}
+	// Also after an unclear error the key may be ours: what stands there decides.
+	entry, getErr := g.o.Claims.Get(ctx, key)
+	if getErr != nil {
+		return nil, fmt.Errorf("couldn't claim an event: %w", err)
+	}
+	have := &claim{key: key, revision: entry.Revision}
+	if err := json.Unmarshal(entry.Value, have); err != nil {
+		return nil, fmt.Errorf("claim %s is not readable: %w", key, err)
+	}
+	if have.Node == g.o.Node {
+		switch p, known := g.fold.get(have.Session); {
+		case known && !p.durable:
+			return nil, errElsewhere // being opened right now
+		case known || have.Opened:
+			return nil, nil //nolint:nilnil // settled: the session is in the journal already
+		}
+		return have, nil // claimed before a restart and not opened: go on
+	}
+	if have.Opened {
+		return nil, nil //nolint:nilnil // settled on another node
+	}
+	silent, err := g.silent(ctx, have.Node, entry)
+	if err != nil {
+		return nil, err
+	}
+	if !silent {
+		return nil, errElsewhere
+	}
+	if c.revision, err = g.o.Claims.Update(ctx, key, raw, entry.Revision); err != nil {
+		return nil, errElsewhere // somebody was faster
+	}
+	return c, nil
+}
+
+// opened marks the claim after session.open. An error means that another node
+// took it meanwhile, or that nobody can tell: nothing may start.
+func (c *claim) opened(ctx context.Context, kv KV) error {
+	c.Opened = true
+	raw, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	c.revision, err = kv.Update(ctx, c.key, raw, c.revision)
+	return err
+}
+
+// heartbeatKey is the key that a node writes to show that it lives. Event keys
+// are hashes, so the dot keeps them apart.
+func heartbeatKey(node string) string { return "node." + node }
+
+// heartbeat writes the node's key until ctx ends.
+func (g *Gatekeeper) heartbeat(ctx context.Context) error {
+	t := time.NewTicker(beatEvery)
+	defer t.Stop()
+	for {
+		if err := g.beat(ctx); err != nil && ctx.Err() == nil {
+			g.o.Log.WarnContext(ctx, "couldn't write the node's heartbeat", slog.Any("err", err))
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (g *Gatekeeper) beat(ctx context.Context) error {
+	key := heartbeatKey(g.o.Node)
+	entry, err := g.o.Claims.Get(ctx, key)
+	if problem.CodeOf(err) == problem.NotFound {
+		_, err = g.o.Claims.Create(ctx, key, []byte(`{}`))
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	_, err = g.o.Claims.Update(ctx, key, []byte(`{}`), entry.Revision)
+	return err
+}
+
+// silent reports whether a node has shown no life for silentFor. Both times are
+// the store's, so the nodes' clocks do not matter.
+func (g *Gatekeeper) silent(ctx context.Context, node string, claimed Entry) (bool, error) {
+	if err := g.beat(ctx); err != nil {
+		return false, fmt.Errorf("couldn't compare heartbeats: %w", err)
+	}
+	mine, err := g.o.Claims.Get(ctx, heartbeatKey(g.o.Node))
+	if err != nil {
+		return false, fmt.Errorf("couldn't compare heartbeats: %w", err)
+	}
+	last := claimed.Created
+	theirs, err := g.o.Claims.Get(ctx, heartbeatKey(node))
+	switch {
+	case err == nil && theirs.Created.After(last):
+		last = theirs.Created
+	case err != nil && problem.CodeOf(err) != problem.NotFound:
+		return false, fmt.Errorf("couldn't compare heartbeats: %w", err)
+	}
+	return mine.Created.Sub(last) >= silentFor, nil
+}
+
+// eventHash is the last token of an event's subject and the key of its claim.
+func eventHash(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,290 @@
+package gatekeeper
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"gatehouse/gatekeeper/bundle"
+	"gatehouse/gatekeeper/sandbox"
+	"gatehouse/internal/event"
+	"gatehouse/internal/problem"
+	"gatehouse/receipts"
+)
+
+// Options are everything a gatekeeper works with.
+type Options struct {
+	Node         string // this node's name, as in claims
+	Dir          string // state folder; the gatekeeper owns sessions/ in it
+	Journal      Journal
+	Notary       Notary
+	Blobs        Blobs
+	Events       Events // nil for a node that is handed its events (Admit)
+	Claims       KV     // nil together with Events
+	Bundles      KV
+	Providers    map[string]sandbox.Provider
+	Doors        Doors                       // nil: no session has an exit
+	Sets         bundle.SetResolver          //
+	Repositories map[string]string           // id -> owner/name
+	Endpoints    map[string]string           // name -> source
+	Keysets      map[string]*receipts.Keyset // log origin -> keyset: the nodes whose events are taken
+	Identities   []string                    // "<source>:<actor id>" that Gatehouse writes with
+	Lint         *bundle.LintContext         // nil: Apply does not lint
+	Unlimited    bool                        // sandbox.unlimited: accepted
+	Dev          bool                        // dev substitutions in force
+	Running      int                         // sessions at a time, 0 = 32
+	Clock        func() time.Time            // nil = time.Now
+	Log          *slog.Logger                // nil = slog.Default()
+}
+
+// Gatekeeper admits events and runs sessions. Its methods are safe for
+// concurrent use after Start.
+type Gatekeeper struct {
+	o          Options
+	fold       *fold
+	registry   *registry
+	identities map[string]bool
+	queue      *queue
+	applying   sync.Mutex // one Apply at a time
+
+	mu      sync.Mutex
+	live    map[string]*session // not ended yet
+	closing bool
+	running sync.WaitGroup
+	base    context.Context // of all sessions
+	stop    context.CancelCauseFunc
+}
+
+// New checks the options. Start must follow.
+func New(o Options) (*Gatekeeper, error) {
+	if o.Node == "" || o.Dir == "" || o.Journal == nil || o.Notary == nil || o.Bundles == nil || o.Blobs == nil {
+		return nil, errors.New("gatekeeper: node, folder, journal, notary, blobs and bundles are needed")
+	}
+	if (o.Events == nil) != (o.Claims == nil) {
+		return nil, errors.New("gatekeeper: events and claims go together")
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Running <= 0 {
+		o.Running = 32
+	}
+	g := &Gatekeeper{o: o, fold: newFold(), identities: map[string]bool{}, queue: newQueue(o.Running), live: map[string]*session{}}
+	g.registry = &registry{kv: o.Bundles, blobs: o.Blobs, fold: g.fold}
+	for _, id := range o.Identities {
+		g.identities[id] = true
+	}
+	g.base, g.stop = context.WithCancelCause(context.Background())
+	return g, nil
+}
+
+// Start folds the journal, ends what an earlier run left open as lost, and
+// brings the bundles bucket up to the control chain. Nothing is admitted
+// before it returned.
+func (g *Gatekeeper) Start(ctx context.Context) error {
+	if err := os.MkdirAll(g.folder(""), 0o700); err != nil {
+		return fmt.Errorf("couldn't make the sessions folder: %w", err)
+	}
+	if err := g.fold.load(g.o.Journal, g.o.Clock()); err != nil {
+		return err
+	}
+	for _, id := range g.o.Notary.Left() {
+		if err := g.lost(ctx, id); err != nil {
+			return fmt.Errorf("couldn't end session %s of an earlier run: %w", id, err)
+		}
+	}
+	return g.registry.rebuild(ctx)
+}
+
+// lost closes the chain of a session whose node died under it. Its sandbox is
+// gone with the node; its providers sweep what they left.
+func (g *Gatekeeper) lost(ctx context.Context, id string) error {
+	chain, err := g.o.Notary.Resume(id)
+	if err != nil {
+		return err
+	}
+	why := sandbox.Lost
+	if p, ok := g.fold.get(id); ok && !p.admitted {
+		why = stateRefused // the node died between the two receipts of a refusal
+	} else if _, err := chain.Append(ctx, receipts.Receipt{
+		Type: receipts.TypeSessionState, State: &receipts.State{To: stateEnded, Reason: sandbox.Lost},
+	}); err != nil {
+		return err
+	}
+	if _, err := chain.Close(ctx, receipts.Close{Reason: why}); err != nil {
+		return err
+	}
+	g.fold.closed(id)
+	return nil
+}
+
+// Run takes events until ctx ends, then ends the running sessions as lost and
+// waits for their chains to be closed.
+func (g *Gatekeeper) Run(ctx context.Context) error {
+	defer g.Close()
+	if g.o.Events == nil {
+		<-ctx.Done()
+		return nil
+	}
+	beat := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { beat <- g.heartbeat(ctx); cancel() }()
+	err := g.o.Events.Work(ctx, g.handle)
+	cancel()
+	return errors.Join(err, <-beat)
+}
+
+// Close ends every session as lost and waits until their chains are closed.
+func (g *Gatekeeper) Close() {
+	g.mu.Lock()
+	g.closing = true
+	g.mu.Unlock()
+	g.stop(end{reason: sandbox.Lost})
+	g.running.Wait()
+}
+
+// Kill ends a session as cancelled and returns when its chain is closed, or
+// ctx has ended.
+func (g *Gatekeeper) Kill(ctx context.Context, id string) error {
+	return g.finish(ctx, id, end{reason: sandbox.Cancelled})
+}
+
+// Revoke takes a session's authority away and ends it as revoked.
+func (g *Gatekeeper) Revoke(ctx context.Context, id string) error {
+	return g.finish(ctx, id, end{reason: reasonRevoked})
+}
+
+func (g *Gatekeeper) finish(ctx context.Context, id string, why end) error {
+	g.mu.Lock()
+	s := g.live[id]
+	g.mu.Unlock()
+	if s == nil {
+		return problem.New(problem.NotFound, "session "+id+" does not run", "gatehouse session list shows what does")
+	}
+	s.cancel(why)
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Wait returns the result of a session of this run once it has ended.
+func (g *Gatekeeper) Wait(ctx context.Context, id string) (Result, error) {
+	g.mu.Lock()
+	s := g.live[id]
+	g.mu.Unlock()
+	if s != nil {
+		select {
+		case <-s.done:
+		case <-ctx.Done():
+			return Result{}, ctx.Err()
+		}
+	}
+	return g.Result(id)
+}
+
+// Retry starts a new session for the event of an earlier one, linked to it. The
+// event is judged again under the bundles in force; the loop guard counts the
+// new session and does not stop it, since a person asked.
+func (g *Gatekeeper) Retry(ctx context.Context, id string) (Admission, error) {
+	p, ok := g.fold.get(id)
+	if !ok || p.event == "" {
+		return Admission{}, problem.New(problem.NotFound, "session "+id+" is not known here", "a session can be tried again for 30 days, a refusal for 7, on the node that had it")
+	}
+	if !p.closed {
+		return Admission{}, problem.New(problem.Conflict, "session "+id+" has not ended", "kill it first")
+	}
+	if g.o.Events == nil {
+		return Admission{}, problem.New(problem.Unavailable, "this node does not keep events", "")
+	}
+	m, err := g.o.Events.Find(ctx, eventHash(p.event))
+	if err != nil {
+		return Admission{}, err
+	}
+	e, leaf, err := g.verify(m)
+	if err != nil {
+		return Admission{}, err
+	}
+	return g.admit(ctx, g.newID(), e, leaf, id)
+}
+
+// Live is one session that has not ended.
+type Live struct {
+	ID      string
+	Bundle  string
+	State   string // admitted | preparing | running
+	Started time.Time
+}
+
+// Sessions lists the sessions of this node that have not ended.
+func (g *Gatekeeper) Sessions() []Live {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make([]Live, 0, len(g.live))
+	for _, s := range g.live {
+		out = append(out, Live{ID: s.id, Bundle: s.choice.Bundle.Name, State: s.stateNow(), Started: s.opened})
+	}
+	return out
+}
+
+// newID returns a session id: a ULID in lower case, which is a subject token
+// and a folder's name.
+func (g *Gatekeeper) newID() string {
+	b := ulid.MustNew(ulid.Timestamp(g.o.Clock()), rand.Reader)
+	return lower(b.String())
+}
+
+func lower(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if c >= 'A' && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+func (g *Gatekeeper) folder(session string) string {
+	return filepath.Join(g.o.Dir, "sessions", session)
+}
+
+// stopped ends the sessions that lost what they work on: the repository was
+// made private or removed, the installation suspended (IN-23).
+func (g *Gatekeeper) stopped(e *event.Event) {
+	scope, ids := e.Facts["stop.scope"], e.Lists["stop.ids"]
+	if scope == "" {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.live {
+		for _, id := range ids {
+			if s.about(scope, id) {
+				s.cancel(end{reason: reasonRevoked})
+			}
+		}
+	}
+}
+
+func randomHex(n int) (string, error) {
+	b := make([]byte, n)
+	if _, err := rand.Read(b); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(b), nil
+}
