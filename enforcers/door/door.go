@@ -72,6 +72,7 @@ type Door struct {
 	cancel     context.CancelFunc
 	conns      chan struct{}
 	handshakes chan struct{}
+	h2         *h2
 	wg         sync.WaitGroup
 	closing    sync.Once
 }
@@ -95,6 +96,8 @@ func Open(ctx context.Context, l net.Listener, g *enforcers.Gate, o Options) (*D
 	}
 	d.ctx, d.cancel = context.WithCancel(ctx)
 	context.AfterFunc(d.ctx, func() { _ = l.Close() })
+	d.h2 = d.newH2()
+	d.wg.Go(d.h2.run)
 	d.wg.Go(d.accept)
 	return d, nil
 }

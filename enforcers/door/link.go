@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -119,44 +118,17 @@ func (l *link) outer(h *head) bool {
 	return l.request(h, to, target)
 }
 
-// inner handles a head inside a tunnel. Everything in it that names a host must
-// name the tunnel's.
+// inner handles a head inside a tunnel.
 func (l *link) inner(h *head) bool {
-	if h.method == http.MethodConnect {
-		l.refuseHead(enforcers.CodeMethodRefused, l.to)
-		return false
-	}
-	target := h.target
-	if rest, ok := cutScheme(target, l.to.Scheme()); ok {
-		var host string
-		host, target = cutAuthority(rest)
-		if a, err := authority.ParseHostHeader(l.to.Scheme(), host); err != nil || a != l.to {
-			l.refuseHead(enforcers.CodeMisdirected, l.to) // EG-44
-			return false
-		}
-	}
-	named, err := authority.ParseHostHeader(l.to.Scheme(), h.host)
-	switch {
-	case err != nil:
-		l.refuseHead(enforcers.CodeBadAuthority, l.to)
-		return false
-	case named != l.to:
-		l.refuseHead(enforcers.CodeMisdirected, l.to) // EG-19, EG-42, EG-43
-		return false
-	}
-	return l.request(h, l.to, target)
+	return l.request(h, l.to, h.target)
 }
 
 // request carries one request out and reports whether the connection can take
 // another.
 func (l *link) request(h *head, to authority.Authority, target string) bool {
-	if code := refusedMethod(h.method, target); code != "" {
-		l.refuseHead(code, to) // EG-54
-		return false
-	}
-	path, query, slashed, err := splitTarget(target)
-	if err != nil || (slashed && !l.d.slashAllowed(to)) {
-		l.refuseHead(enforcers.CodeBadPath, to) // EG-56, EG-57
+	path, query, code := l.d.examine(to, h.method, target, h.host)
+	if code != "" {
+		l.refuseHead(code, to)
 		return false
 	}
 	ctx, cancel := context.WithCancelCause(l.ctx)
@@ -165,35 +137,69 @@ func (l *link) request(h *head, to authority.Authority, target string) bool {
 	w.close = h.close
 	b := l.body(h, w, cancel)
 	w.unread = b.unread
-	r := &Request{
-		Request: &http.Request{
-			Method: h.method, URL: &url.URL{Path: unescape(path), RawPath: path, RawQuery: query},
-			Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-			Header: h.fields, Body: b, ContentLength: h.length, Trailer: h.trailer,
-			Host: to.HostHeader(), RequestURI: target,
-		},
-		To: to, Path: path, Query: query, Upgrade: h.upgrade, Gate: l.d.gate, Up: l.d.o.Up, door: l.d, link: l, body: b,
+	plain := &http.Request{
+		Method: h.method, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: h.fields, Body: b, ContentLength: h.length, Trailer: h.trailer,
+		Host: to.HostHeader(), RequestURI: target,
 	}
 	if h.length == 0 {
-		r.Body = http.NoBody
+		plain.Body = http.NoBody
 	}
-	r.Request = r.Request.WithContext(ctx)
+	r := l.d.newRequest(plain.WithContext(ctx), to, path, query)
+	r.Upgrade, r.link, r.body = h.upgrade, l, b
 	l.d.run(w, r)
 	b.finished()
 	ok := w.finish()
 	return b.settle() && ok
 }
 
-// refuseHead answers a request that never became an Action of its own kind,
-// and has the refusal receipted.
-func (l *link) refuseHead(code string, to authority.Authority) {
-	a := l.d.gate.Action(enforcers.HTTPRequest)
+// examine checks what of a request stands against the Authority it came by:
+// everything that names a host must name that one. It returns the canonical
+// path and the raw query, or the code of the refusal.
+func (d *Door) examine(to authority.Authority, method, target, host string) (path, query, code string) {
+	if method == http.MethodConnect {
+		return "", "", enforcers.CodeMethodRefused
+	}
+	if rest, ok := cutScheme(target, to.Scheme()); ok {
+		var named string
+		named, target = cutAuthority(rest)
+		if a, err := authority.ParseHostHeader(to.Scheme(), named); err != nil || a != to {
+			return "", "", enforcers.CodeMisdirected // EG-44
+		}
+	}
+	named, err := authority.ParseHostHeader(to.Scheme(), host)
+	switch {
+	case err != nil:
+		return "", "", enforcers.CodeBadAuthority
+	case named != to:
+		return "", "", enforcers.CodeMisdirected // EG-19, EG-42, EG-43, EG-45
+	case method == http.MethodTrace, method == "TRACK", target == "*":
+		// For intermediaries, or echoing what was sent: they would reflect a
+		// credential (EG-54).
+		return "", "", enforcers.CodeMethodRefused
+	}
+	path, query, slashed, err := splitTarget(target)
+	if err != nil || (slashed && !d.slashAllowed(to)) {
+		return "", "", enforcers.CodeBadPath // EG-56, EG-57
+	}
+	return path, query, ""
+}
+
+// refuse answers a request that never became an Action of its own kind, and
+// has the refusal receipted.
+func (d *Door) refuse(ctx context.Context, w http.ResponseWriter, code string, to authority.Authority) {
+	a := d.gate.Action(enforcers.HTTPRequest)
 	a.HTTP = &enforcers.HTTP{To: to, Body: enforcers.Body{Mode: "none"}}
 	a.HardSet = code
-	_, decision := l.d.gate.Decide(l.ctx, a)
+	_, decision := d.gate.Decide(ctx, a)
+	Refuse(w, decision)
+}
+
+// refuseHead is refuse for a connection that ends with the answer.
+func (l *link) refuseHead(code string, to authority.Authority) {
 	w := newReply(l.w, http.MethodGet)
 	w.close = true
-	Refuse(w, decision)
+	l.d.refuse(l.ctx, w, code, to)
 	w.finish()
 }
 
@@ -205,15 +211,6 @@ func (l *link) linger() {
 		_, _ = io.CopyN(io.Discard, l.r, drainLimit)
 	}
 	_ = l.nc.Close()
-}
-
-// refusedMethod names the methods that are for intermediaries or that echo
-// what was sent (EG-54); they would reflect a credential.
-func refusedMethod(method, target string) string {
-	if method == http.MethodTrace || method == "TRACK" || target == "*" {
-		return enforcers.CodeMethodRefused
-	}
-	return ""
 }
 
 // cutScheme removes "scheme://" from an absolute-form target.
@@ -237,12 +234,4 @@ func cutAuthority(rest string) (host, target string) {
 	default:
 		return rest[:i], "/" + rest[i:]
 	}
-}
-
-func unescape(path string) string {
-	p, err := url.PathUnescape(path)
-	if err != nil {
-		return path // cannot happen: the path is canonical
-	}
-	return p
 }

@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -82,6 +83,17 @@ func (d *Door) dispatch(w http.ResponseWriter, r *Request) {
 		return
 	}
 	d.forward(w, r)
+}
+
+// newRequest makes a Request of one that was examined.
+func (d *Door) newRequest(r *http.Request, to authority.Authority, path, query string) *Request {
+	plain, err := url.PathUnescape(path)
+	if err != nil {
+		plain = path // cannot happen: the path is canonical
+	}
+	r.URL = &url.URL{Path: plain, RawPath: path, RawQuery: query}
+	r.RemoteAddr = ""
+	return &Request{Request: r, To: to, Path: path, Query: query, Gate: d.gate, Up: d.o.Up, door: d}
 }
 
 // Action returns the http.request that r is, for the gate. Mediators that

@@ -167,7 +167,8 @@ func (l *link) terminate(ctx context.Context, to authority.Authority) (code stri
 		return enforcers.CodeClientGone
 	}
 	misdirected := false
-	conn := tls.Server(&replayed{l.nc, l.r}, &tls.Config{
+	raw := &replayed{Conn: l.nc, r: l.r, to: to, closed: make(chan struct{})}
+	conn := tls.Server(raw, &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			if !sameName(hello.ServerName, to) {
@@ -181,7 +182,7 @@ func (l *link) terminate(ctx context.Context, to authority.Authority) (code stri
 			return &tls.Config{
 				MinVersion:             tls.VersionTLS12,
 				Certificates:           []tls.Certificate{*cert},
-				NextProtos:             []string{"http/1.1"},
+				NextProtos:             []string{"h2", "http/1.1"},
 				SessionTicketsDisabled: true,
 			}, nil
 		},
@@ -198,6 +199,10 @@ func (l *link) terminate(ctx context.Context, to authority.Authority) (code stri
 		return enforcers.CodeClientTLS
 	}
 	_ = l.nc.SetDeadline(time.Time{})
+	if conn.ConnectionState().NegotiatedProtocol == "h2" {
+		l.d.h2.take(ctx, conn, raw)
+		return enforcers.CodeTerminated
+	}
 	in := l.d.link(ctx, conn, bufio.NewReaderSize(conn, 4<<10), to)
 	in.run()
 	if in.alert {
@@ -222,21 +227,6 @@ func sameName(sni string, to authority.Authority) bool {
 	}
 	host, ip, err := authority.ParseHost(sni)
 	return err == nil && !ip && host == to.Host()
-}
-
-// replayed is a connection whose first bytes were read already.
-type replayed struct {
-	net.Conn
-	r *bufio.Reader
-}
-
-func (c *replayed) Read(b []byte) (int, error) { return c.r.Read(b) }
-
-func (c *replayed) CloseWrite() error {
-	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
-	}
-	return errors.ErrUnsupported
 }
 
 // blindTunnel relays a tunnel that a rule wants unread. TLS passthrough still
@@ -301,7 +291,7 @@ func (l *link) hello(to authority.Authority) (raw string, code string) {
 	}
 	var seen strings.Builder
 	code = enforcers.CodeNotHTTP
-	sink := &mute{replayed{l.nc, bufio.NewReader(io.TeeReader(l.r, &seen))}}
+	sink := &mute{l.nc, io.TeeReader(l.r, &seen)}
 	_ = tls.Server(sink, &tls.Config{
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			code = ""
@@ -316,6 +306,10 @@ func (l *link) hello(to authority.Authority) (raw string, code string) {
 
 // mute is a connection that only listens: the alert that ends a hello's
 // parsing must not reach the client.
-type mute struct{ replayed }
+type mute struct {
+	net.Conn
+	r io.Reader
+}
 
-func (*mute) Write(b []byte) (int, error) { return len(b), nil }
+func (c *mute) Read(b []byte) (int, error) { return c.r.Read(b) }
+func (*mute) Write(b []byte) (int, error)  { return len(b), nil }

@@ -107,6 +107,7 @@ type leave struct {
 	ranges []netip.Prefix  // the rule's addresses, nil = public ones
 	life   context.Context // its end closes the connection
 	key    poolKey
+	old    bool // HTTP/1.1 only: the request switches protocols
 }
 
 func leaveOf(p *enforcers.Permit) leave {
@@ -140,7 +141,7 @@ func (c *Client) open(ctx context.Context, l leave) (*conn, error) {
 	if l.to.Scheme() != authority.HTTPS {
 		return k, nil
 	}
-	if err := c.verify(ctx, l.to, k); err != nil {
+	if err := c.verify(ctx, l, k); err != nil {
 		_ = k.Close()
 		return nil, err
 	}
@@ -160,18 +161,22 @@ func (c *Client) resolve(ctx context.Context, to authority.Authority) ([]netip.A
 
 // verify runs the TLS handshake and checks the certificate against the
 // permitted name.
-func (c *Client) verify(ctx context.Context, to authority.Authority, k *conn) error {
+func (c *Client) verify(ctx context.Context, l leave, k *conn) error {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeouts.Handshake)
 	defer cancel()
 	roots := c.o.Roots
 	if k.redirected {
 		roots = c.o.Dev.Roots
 	}
+	protocols := []string{"h2", "http/1.1"}
+	if l.old {
+		protocols = protocols[1:]
+	}
 	k.tls = tls.Client(k, &tls.Config{
-		ServerName: to.Host(),
+		ServerName: l.to.Host(),
 		RootCAs:    roots,
 		MinVersion: tls.VersionTLS12,
-		NextProtos: []string{"http/1.1"},
+		NextProtos: protocols,
 	})
 	if err := k.tls.HandshakeContext(ctx); err != nil {
 		if ctx.Err() != nil && !errors.Is(err, net.ErrClosed) {

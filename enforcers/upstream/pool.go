@@ -128,6 +128,7 @@ func (c *Client) fresh(ctx context.Context, l leave) (*client, error) {
 // dedicated opens a connection for one request that may switch protocols. It
 // is never shared; whoever has the response closes it.
 func (c *Client) dedicated(ctx context.Context, l leave) (*client, error) {
+	l.old = true
 	k, cc, err := c.http(ctx, l)
 	if err != nil {
 		return nil, err
@@ -158,7 +159,12 @@ func (c *Client) httpConn(ctx context.Context, to authority.Authority, k *conn) 
 		}
 		return k, nil
 	}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
 	t := &http.Transport{
+		Protocols:              &protocols,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 		DialContext:            given,
 		DialTLSContext:         given,
 		DisableCompression:     true,

@@ -1,0 +1,165 @@
+package door
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"gatehouse/enforcers"
+	"gatehouse/internal/authority"
+)
+
+// Bounds of one HTTP/2 connection.
+const (
+	maxStreams     = 32
+	receivePerConn = 256 << 10
+	receiveStream  = 128 << 10
+)
+
+// h2 serves the HTTP/2 connections of a door. Frames are never relayed: each
+// stream is a request with a decision of its own, so that a connection that
+// was opened for one name cannot be used for another (EG-46).
+type h2 struct {
+	d     *Door
+	srv   *http.Server
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (d *Door) newH2() *h2 {
+	h := &h2{d: d, conns: make(chan net.Conn), done: make(chan struct{})}
+	var protocols http.Protocols
+	protocols.SetHTTP2(true)
+	h.srv = &http.Server{
+		Handler:           http.HandlerFunc(h.serve),
+		Protocols:         &protocols,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: receivePerConn, MaxReceiveBufferPerStream: receiveStream},
+		MaxHeaderBytes:    maxHead,
+		ReadHeaderTimeout: d.o.Timeouts.Head,
+		IdleTimeout:       d.o.Timeouts.Idle,
+		BaseContext:       func(net.Listener) context.Context { return d.ctx },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, tunnelKey{}, c.(*tls.Conn).NetConn().(*replayed).to)
+		},
+		ErrorLog: log.New(io.Discard, "", 0), // the agent's mistakes
+	}
+	return h
+}
+
+// tunnelKey finds the Authority of the tunnel that a request came by.
+type tunnelKey struct{}
+
+// take serves one connection to its end.
+func (h *h2) take(ctx context.Context, c *tls.Conn, r *replayed) {
+	select {
+	case h.conns <- c:
+	case <-h.done:
+		return
+	case <-ctx.Done():
+		return
+	}
+	<-r.closed
+}
+
+// Accept, Close and Addr make h2 the listener of its own server.
+func (h *h2) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (h *h2) Close() error {
+	h.once.Do(func() { close(h.done) })
+	return nil
+}
+
+func (h *h2) Addr() net.Addr { return h.d.listener.Addr() }
+
+func (h *h2) run() {
+	context.AfterFunc(h.d.ctx, func() { _ = h.srv.Close() })
+	_ = h.srv.Serve(h) // ends with the door
+}
+
+// serve handles one stream.
+func (h *h2) serve(w http.ResponseWriter, r *http.Request) {
+	to := r.Context().Value(tunnelKey{}).(authority.Authority)
+	d := h.d
+	path, query, code := d.examine(to, r.Method, r.RequestURI, r.Host)
+	switch {
+	case r.TLS == nil: // :scheme is not https
+		code = enforcers.CodeMisdirected
+	case code != "":
+	case !trailersAllowed(r.Trailer):
+		code = enforcers.CodeMalformed
+	}
+	if code != "" {
+		d.refuse(r.Context(), w, code, to)
+		return
+	}
+	if r.ContentLength != 0 {
+		r.Body = &streamBody{ReadCloser: r.Body, rc: http.NewResponseController(w), wait: d.o.Timeouts.Body}
+	} else {
+		r.Body = http.NoBody
+	}
+	r.Host = to.HostHeader()
+	d.dispatch(w, d.newRequest(r, to, path, query))
+}
+
+func trailersAllowed(t http.Header) bool {
+	for name := range t {
+		if !trailerAllowed(name) {
+			return false
+		}
+	}
+	return len(t) <= maxFields
+}
+
+// streamBody is a stream's body with a bound on how long a read may take.
+type streamBody struct {
+	io.ReadCloser
+	rc   *http.ResponseController
+	wait time.Duration
+}
+
+func (b *streamBody) Read(p []byte) (int, error) {
+	_ = b.rc.SetReadDeadline(time.Now().Add(b.wait))
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = bodyError(err)
+	}
+	return n, err
+}
+
+// replayed is a connection whose first bytes were read already.
+type replayed struct {
+	net.Conn
+	r      *bufio.Reader
+	to     authority.Authority
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *replayed) Read(b []byte) (int, error) { return c.r.Read(b) }
+
+func (c *replayed) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+func (c *replayed) CloseWrite() error {
+	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
