@@ -96,6 +96,9 @@ func (v *verifier) inLog(index uint64, leaf Hash) {
 	if !v.log {
 		return
 	}
+	if index < v.first {
+		v.find(ExitTampered, ClassOrder, "", int64(index), "a leaf before the part of the log that the file is about")
+	}
 	if index > v.next { // RC-03, RC-05
 		v.find(ExitTampered, ClassGap, "", int64(v.next), "log indices %d to %d are missing", v.next, index-1)
 		v.tree = nil // nothing is proven about a root any more
