@@ -75,14 +75,21 @@ func push() *kind {
 }
 
 // refs are create and delete, which differ by one field.
-func refs(has, not []string) *kind {
+func refs(not ...string) *kind {
 	return &kind{
-		has: append(has, "/repository"), not: not,
-		rows:   join(all(platform, "/ref_type", "/pusher_type"), text(bySender, "ref", "/ref"), all(member, "/master_branch")),
+		has: []string{"/ref", "/ref_type", "/repository"}, not: not,
+		rows:   join(all(platform, "/ref_type", "/pusher_type"), text(bySender, "ref", "/ref")),
 		facts:  []ingest.Fact{fact("ref_type", "/ref_type", ingest.FormEnum("branch", "tag"))},
 		entity: entity{kind: "ref"}, write: true,
 		extra: refEntity,
 	}
+}
+
+func created() *kind {
+	k := refs()
+	k.has = append(k.has, "/master_branch")
+	k.rows = join(k.rows, all(member, "/master_branch"))
+	return k
 }
 
 // refEntity names a ref by its hash, because its name is text.

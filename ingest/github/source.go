@@ -46,7 +46,7 @@ func New(o Options) (*Source, error) {
 	}
 	for _, list := range []map[string]event.Origin{o.Bots, o.Apps} {
 		for _, level := range list {
-			if !level.Valid() || !event.Operator.Below(level) && !level.Below(event.Operator) {
+			if !level.Valid() || !level.Below(event.Operator) || level == event.Credential {
 				return nil, problem.New(problem.ConfigInvalid, "a bot or app has a level that no account can have",
 					"Use member, contributor or outsider.")
 			}
