@@ -59,6 +59,8 @@ func actionSubject(leafHash string) (string, error) {
 // means that there is none. It never uses direct get, which a lagging replica
 // may answer.
 func (b *Bus) head(ctx context.Context, stream, subject string) (m Msg, seq uint64, err error) {
+	ctx, cancel := request(ctx)
+	defer cancel()
 	s, err := b.js.Stream(ctx, stream)
 	if err != nil {
 		return Msg{}, 0, fmt.Errorf("couldn't read the head of %s: %w", subject, err)

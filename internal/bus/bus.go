@@ -123,6 +123,14 @@ func (b *Bus) connect() error {
 	return nil
 }
 
+// requestTimeout bounds one question to the server. A question that went out
+// on a connection that then broke is never answered.
+const requestTimeout = 5 * time.Second
+
+func request(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, requestTimeout)
+}
+
 // Close ends the connection and, when embedded, the server. Pump, Follow and
 // Work must have ended before.
 func (b *Bus) Close() error {

@@ -334,9 +334,7 @@ func (b *Bus) settle(ctx context.Context, stream string, want Msg, last uint64, 
 		pause(ctx, min(time.Duration(tries)*50*time.Millisecond, longest))
 	}
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, longest) {
-		rctx, cancel := context.WithTimeout(ctx, b.o.AckTimeout)
-		have, seq, err := b.head(rctx, stream, want.Subject)
-		cancel()
+		have, seq, err := b.head(ctx, stream, want.Subject)
 		switch {
 		case ctx.Err() != nil:
 			return answer{subject: want.Subject, absent: true}

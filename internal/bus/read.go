@@ -55,11 +55,13 @@ func (b *Bus) Read(ctx context.Context, stream, filter string, from uint64) iter
 // readOnce reads with one ephemeral consumer. more is true when the stream
 // may hold more and err says why this consumer could not go on.
 func (b *Bus) readOnce(ctx context.Context, stream, filter string, next *uint64, yield func(Msg) bool) (more bool, err error) {
-	cons, err := b.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+	rctx, cancel := request(ctx)
+	cons, err := b.js.CreateConsumer(rctx, stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next,
 		FilterSubject: filter, AckPolicy: jetstream.AckNonePolicy,
 		MemoryStorage: true, Replicas: 1, InactiveThreshold: time.Minute,
 	})
+	cancel()
 	if err != nil {
 		return true, err
 	}
@@ -101,7 +103,9 @@ func (b *Bus) readOnce(ctx context.Context, stream, filter string, next *uint64,
 		}
 		// Nothing came: the end, or a server too slow to say so. A damaged store
 		// counts messages that it cannot deliver, hence the limit.
-		info, err := cons.Info(ctx)
+		rctx, cancel := request(ctx)
+		info, err := cons.Info(rctx)
+		cancel()
 		if err != nil {
 			return true, err
 		}
@@ -123,7 +127,9 @@ func (b *Bus) Follow(ctx context.Context, stream, filter string, from uint64) it
 		for failures := 0; ctx.Err() == nil; failures++ {
 			pause(ctx, min(time.Duration(failures)*100*time.Millisecond, 5*time.Second))
 			cfg.OptStartSeq = next
-			cons, err := b.js.OrderedConsumer(ctx, stream, cfg)
+			rctx, cancel := request(ctx)
+			cons, err := b.js.OrderedConsumer(rctx, stream, cfg)
+			cancel()
 			if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrConnectionClosed) {
 				yield(Msg{}, fmt.Errorf("couldn't follow stream %s: %w", stream, err))
 				return

@@ -89,7 +89,9 @@ func (b *Bus) reconcileUntil(ctx context.Context, j *journal.Journal, enc Encode
 
 // reconcile compares the streams with the journal and changes nothing.
 func (b *Bus) reconcile(ctx context.Context, j *journal.Journal, enc Encode) (*resume, error) {
-	drift, err := b.Drift(ctx)
+	rctx, cancel := request(ctx)
+	drift, err := b.Drift(rctx)
+	cancel()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errAway, err)
 	}
@@ -113,7 +115,9 @@ func (b *Bus) reconcile(ctx context.Context, j *journal.Journal, enc Encode) (*r
 // scan reads one stream whole. RC-34, RC-35: a damaged block makes the server
 // deliver fewer messages than it counts.
 func (b *Bus) scan(ctx context.Context, stream string, all map[key]*held) error {
-	s, err := b.js.Stream(ctx, stream)
+	rctx, cancel := request(ctx)
+	s, err := b.js.Stream(rctx, stream)
+	cancel()
 	if err != nil {
 		return fmt.Errorf("%w: stream %s: %w", errAway, stream, err)
 	}

@@ -13,7 +13,10 @@ import (
 
 const (
 	workers = 8 // messages of one Work handled at a time
-	ackWait = 30 * time.Second
+
+	// ackWait is how long the messages of a node that died wait for another. A
+	// handler that runs longer says so.
+	ackWait = 10 * time.Second
 )
 
 // backoff is the wait before a message whose handler failed comes again; the
@@ -28,7 +31,9 @@ var backoff = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 15 
 // it sees a message more than once, so it must be idempotent. Work returns nil
 // when ctx ends, after the running calls of fn have returned.
 func (b *Bus) Work(ctx context.Context, stream, durable string, fn func(context.Context, Msg) error) error {
-	cons, err := b.js.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
+	rctx, cancel := request(ctx)
+	defer cancel()
+	cons, err := b.js.CreateOrUpdateConsumer(rctx, stream, jetstream.ConsumerConfig{
 		Durable: durable, DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait,
 		MaxDeliver: -1, MaxAckPending: 4 * workers,
@@ -40,7 +45,10 @@ func (b *Bus) Work(ctx context.Context, stream, durable string, fn func(context.
 		return fmt.Errorf("couldn't set up consumer %s of %s: %w", durable, stream, err)
 	}
 	var wg sync.WaitGroup
-	defer wg.Wait()
+	defer func() {
+		wg.Wait()
+		_ = b.nc.FlushTimeout(time.Second) // the last answers must leave before Close
+	}()
 	slots := make(chan struct{}, workers)
 	for failures := 0; ctx.Err() == nil; failures++ {
 		pause(ctx, min(time.Duration(failures)*100*time.Millisecond, 5*time.Second))
