@@ -9,6 +9,8 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,13 +41,15 @@ func (d *Door) newH2() *h2 {
 	var protocols http.Protocols
 	protocols.SetHTTP2(true)
 	h.srv = &http.Server{
-		Handler:           http.HandlerFunc(h.serve),
-		Protocols:         &protocols,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: receivePerConn, MaxReceiveBufferPerStream: receiveStream},
-		MaxHeaderBytes:    maxHead,
-		ReadHeaderTimeout: d.o.Timeouts.Head,
-		IdleTimeout:       d.o.Timeouts.Idle,
-		BaseContext:       func(net.Listener) context.Context { return d.ctx },
+		Handler:        http.HandlerFunc(h.serve),
+		Protocols:      &protocols,
+		HTTP2:          &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: receivePerConn, MaxReceiveBufferPerStream: receiveStream},
+		MaxHeaderBytes: maxHead,
+
+		DisableGeneralOptionsHandler: true, // OPTIONS * is refused like any other (EG-54)
+		ReadHeaderTimeout:            d.o.Timeouts.Head,
+		IdleTimeout:                  d.o.Timeouts.Idle,
+		BaseContext:                  func(net.Listener) context.Context { return d.ctx },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, tunnelKey{}, c.(*tls.Conn).NetConn().(*replayed).to)
 		},
@@ -95,13 +99,10 @@ func (h *h2) run() {
 func (h *h2) serve(w http.ResponseWriter, r *http.Request) {
 	to := r.Context().Value(tunnelKey{}).(authority.Authority)
 	d := h.d
-	path, query, code := d.examine(to, r.Method, r.RequestURI, r.Host)
-	switch {
-	case r.TLS == nil: // :scheme is not https
-		code = enforcers.CodeMisdirected
-	case code != "":
-	case !trailersAllowed(r.Trailer):
-		code = enforcers.CodeMalformed
+	code := wellFormed(r)
+	var path, query string
+	if code == "" {
+		path, query, code = d.examine(to, r.Method, r.RequestURI, r.Host)
 	}
 	if code != "" {
 		d.refuse(r.Context(), w, code, to)
@@ -114,6 +115,24 @@ func (h *h2) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Host = to.HostHeader()
 	d.dispatch(w, d.newRequest(r, to, path, query))
+}
+
+// wellFormed finds what net/http lets pass in HTTP/2 and HTTP/1.1 would not: a
+// Host field beside another :authority (EG-45), a :path that is a URL (EG-44), a
+// length that is not the body's, trailers that are none. The :scheme says
+// nothing: the tunnel's is the one that counts.
+func wellFormed(r *http.Request) (code string) {
+	hosts, lengths := r.Header["Host"], r.Header["Content-Length"]
+	switch {
+	case len(hosts) > 1, len(hosts) == 1 && hosts[0] != r.Host:
+		return enforcers.CodeMisdirected
+	case r.Method != http.MethodConnect && r.RequestURI != "*" && !strings.HasPrefix(r.RequestURI, "/"),
+		len(lengths) > 1, len(lengths) == 1 && lengths[0] != strconv.FormatInt(r.ContentLength, 10),
+		len(r.Header) > maxFields, !trailersAllowed(r.Trailer):
+		return enforcers.CodeMalformed
+	}
+	delete(r.Header, "Host")
+	return ""
 }
 
 func trailersAllowed(t http.Header) bool {
