@@ -130,11 +130,14 @@ func merge(a []string, doc *Doc) []string {
 
 // redacted returns the document without white space and without the values at
 // the hidden pointers. Keys are compared without case, so that a twin key hides
-// no secret.
+// no secret. A document with nothing to change is its own raw bytes.
 func (d *Doc) redacted(hidden []string) []byte {
 	var hide func(Node) bool
 	if set := d.find(hidden); len(set) > 0 {
 		hide = func(n Node) bool { return set[n.i] }
+	}
+	if hide == nil && !d.loose && !d.odd[anomalyLossy] {
+		return d.raw
 	}
 	return d.Root().compact(make([]byte, 0, len(d.raw)), hide)
 }
@@ -168,7 +171,7 @@ func (n Node) all(seg string) []Node {
 		if v.keyEscaped {
 			key = unquote(key)
 		}
-		if n.Array() && seg == "*" || n.Object() && strings.EqualFold(string(key), unescaper.Replace(seg)) {
+		if n.Array() && seg == "*" || n.Object() && strings.EqualFold(string(key), unescape(seg)) {
 			out = append(out, Node{n.d, i})
 		}
 	}

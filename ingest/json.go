@@ -58,6 +58,7 @@ type Doc struct {
 	raw    []byte
 	values []value
 	odd    map[string]bool // anomalies seen
+	loose  bool            // white space between tokens
 }
 
 // errTooComplex marks a document beyond maxKeys, maxValues or maxString.
@@ -68,7 +69,7 @@ var errTooComplex = problem.New(problem.BadJSON, "document is beyond the limits 
 // twin keys and bytes that are not UTF-8 are told, and nothing may follow the
 // object. A leading byte order mark is skipped.
 func Scan(raw []byte) (*Doc, error) {
-	d := &Doc{values: make([]value, 1, 1+len(raw)/40)}
+	d := &Doc{values: make([]value, 1, 1+len(raw)/32)}
 	if b, ok := bytes.CutPrefix(raw, []byte("\xef\xbb\xbf")); ok {
 		raw = b
 		d.note(anomalyBOM)
@@ -112,6 +113,7 @@ func (s *scanner) space() {
 		switch s.b[s.i] {
 		case ' ', '\t', '\n', '\r':
 			s.i++
+			s.d.loose = true
 		default:
 			return
 		}

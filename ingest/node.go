@@ -78,13 +78,20 @@ func (n Node) At(pointer string) Node {
 		if n.Array() {
 			n = n.index(seg)
 		} else {
-			n = n.Get(unescaper.Replace(seg))
+			n = n.Get(unescape(seg))
 		}
 	}
 	return n
 }
 
-// unescaper reads a JSON Pointer segment; the order is RFC 6901's.
+// unescape reads a JSON Pointer segment. One pass, so that "~01" is "~1".
+func unescape(seg string) string {
+	if !strings.Contains(seg, "~") {
+		return seg
+	}
+	return unescaper.Replace(seg)
+}
+
 var unescaper = strings.NewReplacer("~1", "/", "~0", "~")
 
 func (n Node) index(seg string) Node {

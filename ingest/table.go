@@ -12,7 +12,7 @@ const maxItems = 100
 
 // maxPassages bounds the text bytes of one event, so that an event with its
 // payload fits one NATS message.
-const maxPassages = 256 << 10
+const maxPassages = 128 << 10
 
 // Rule says who chose the bytes of a value. A name of an event.Origin is that
 // origin; any other is resolved by the source, which looks at the document.
@@ -78,7 +78,7 @@ func (b *branch) child(seg string) *branch {
 	if b.keys == nil {
 		b.keys = map[string]*branch{}
 	}
-	key := unescaper.Replace(seg)
+	key := unescape(seg)
 	c := b.keys[key]
 	if c == nil {
 		c = &branch{path: b.path + "/" + seg}
@@ -121,7 +121,8 @@ func (t *Table) Apply(d *Doc, resolve Resolve) Tagged {
 type applier struct {
 	resolve Resolve
 	out     Tagged
-	bytes   int
+	bytes   int  // of text so far
+	beyond  bool // inside an item past maxItems: labelled, but no text
 }
 
 // walk visits n, to which b leads. above holds the objects and arrays over n.
@@ -152,9 +153,12 @@ func (a *applier) walk(b *branch, n Node, above []Node, at string) {
 			at = b.path
 		}
 		above = append(above, n)
+		deep := a.beyond
 		for i, item := range n.Items() {
+			a.beyond = deep || i >= maxItems
 			a.walk(b.any, item, above, at+"/"+strconv.Itoa(i))
 		}
+		a.beyond = deep
 	}
 }
 
@@ -186,7 +190,7 @@ func (a *applier) label(b *branch, n Node, above []Node, at string) {
 // passage lifts a string, or the compact JSON of anything else, so that keys
 // chosen by a sender stay inside text.
 func (a *applier) passage(as string, n Node, at string, l Label) {
-	if beyond(at) || a.bytes >= maxPassages {
+	if a.beyond || a.bytes >= maxPassages {
 		return
 	}
 	s, ok := n.Text()
@@ -201,12 +205,3 @@ func (a *applier) passage(as string, n Node, at string, l Label) {
 	a.out.Text = append(a.out.Text, p)
 }
 
-// beyond reports whether a pointer has an index of maxItems or more.
-func beyond(pointer string) bool {
-	for _, seg := range segments(pointer) {
-		if n, err := strconv.Atoi(seg); err == nil && n >= maxItems {
-			return true
-		}
-	}
-	return false
-}

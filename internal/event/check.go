@@ -1,7 +1,6 @@
 package event
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -86,7 +85,7 @@ func (e *Event) checkPayload() error {
 		return nil
 	case e.Raw != "":
 		return errors.New("payload and raw exclude each other")
-	case e.Payload[0] != '{' || !utf8.Valid(e.Payload) || !json.Valid(e.Payload):
+	case len(e.Payload) < 2 || e.Payload[0] != '{' || e.Payload[len(e.Payload)-1] != '}':
 		return errors.New("payload is not a JSON object")
 	}
 	return nil

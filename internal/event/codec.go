@@ -19,13 +19,14 @@ const (
 // Encode returns e as one CloudEvents 1.0 structured-mode JSON object. The
 // bytes are a function of the event alone: attributes in byte order of their
 // names, no white space, times in UTC with nine decimals. The payload is copied
-// as it is. Encode refuses an event that breaks the rules of the fields.
+// as it is; that it is JSON is the caller's promise, which Decode checks. Encode
+// refuses an event that breaks the other rules of the fields.
 func (e *Event) Encode() ([]byte, error) {
 	if err := e.check(); err != nil {
 		return nil, fmt.Errorf("encode event: %w", err)
 	}
-	prov := appendProv(nil, e.Prov)
-	w := writer{b: make([]byte, 0, 1024+len(prov)+len(e.Payload)+e.textBytes())}
+	prov := appendProv(make([]byte, 0, 64*len(e.Prov)+2), e.Prov)
+	w := writer{b: make([]byte, 0, 2048+len(prov)+len(e.Payload)+e.textBytes())}
 	w.open()
 	w.str("actorlevel", string(e.Actor.Level))
 	w.str("bodysha256", e.BodySHA256)
@@ -127,7 +128,7 @@ func appendProv(b []byte, prov map[string]Origin) []byte {
 
 func (e *Event) textBytes() (n int) {
 	for i := range e.Text {
-		n += len(e.Text[i].Value.v) + len(e.Text[i].Pointer) + 128
+		n += len(e.Text[i].Value.v) + len(e.Text[i].Pointer) + 160
 	}
 	return n
 }

@@ -42,7 +42,7 @@ type Event struct {
 	Text       []Passage           // what a session may be shown, tagged
 	Prov       map[string]Origin   // JSON pointer (RFC 6901, "*" for any index) -> origin; longest match wins
 	Anomalies  []string
-	Payload    []byte // the redacted original object; nil when the body went to a blob
+	Payload    []byte // the redacted original object, valid JSON in UTF-8; nil when the body went to a blob
 	Raw        string // "blob:<sha256>" when Payload is nil
 }
 

@@ -107,6 +107,7 @@ func TestDecodeIsStrict(t *testing.T) {
 		"local time":                replace(`10:00:01.000000000Z`, `11:00:01.000000000+01:00`),
 		"trust raised without type": replace(`"trust":"untrusted"`, `"trust":"trusted"`),
 		"other version":             replace(`"v":1`, `"v":2`),
+		"payload not JSON":          replace(`{"action":"created","n"`, `{"action":created,"n"`),
 		"empty action in subject":   replace(`"action":"created"`, `"action":"created.>"`),
 	}
 	for name, in := range tests {
@@ -136,7 +137,6 @@ func TestEncodeRefuses(t *testing.T) {
 		"text not cut":              func(e *event.Event) { e.Text[0].Value = event.NewText(strings.Repeat("a", event.MaxText+1)) },
 		"payload and raw":           func(e *event.Event) { e.Raw = "blob:" + e.BodySHA256 },
 		"payload not an object":     func(e *event.Event) { e.Payload = []byte(`[]`) },
-		"payload not JSON":          func(e *event.Event) { e.Payload = []byte(`{"a":}`) },
 		"provenance of no pointer":  func(e *event.Event) { e.Prov["issue"] = event.Member },
 		"provenance of no origin":   func(e *event.Event) { e.Prov["/issue"] = "friend" },
 	}
