@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -29,7 +30,13 @@ import (
 	"gatehouse/internal/secret"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		fmt.Fprintln(os.Stderr, serveChild(dir))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	key1 = "the first secret of the test endpoint"
@@ -55,15 +62,20 @@ type nodeOptions struct {
 	segment   int64
 	endpoints []ingest.Endpoint
 	now       func() time.Time
+	log       *slog.Logger
 }
 
-func gh(t testing.TB, secrets ...string) ingest.Source {
-	t.Helper()
+func githubSource(secrets ...string) (ingest.Source, error) {
 	var list []secret.Value
 	for _, s := range secrets {
 		list = append(list, secret.FromString(s))
 	}
-	s, err := github.New(github.Options{Secrets: list, Commands: github.Commands{Mention: "@gatehouse", Words: []string{"fix"}}})
+	return github.New(github.Options{Secrets: list, Commands: github.Commands{Mention: "@gatehouse", Words: []string{"fix"}}})
+}
+
+func gh(t testing.TB, secrets ...string) ingest.Source {
+	t.Helper()
+	s, err := githubSource(secrets...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +99,7 @@ func start(t *testing.T, o nodeOptions) *node {
 		t.Fatal(err)
 	}
 	n := &node{t: t, dir: o.dir, j: j}
-	n.in, err = ingest.New(context.Background(), ingest.Options{Journal: j, Blobs: blobs, Endpoints: o.endpoints, Memory: o.memory, Now: o.now})
+	n.in, err = ingest.New(context.Background(), ingest.Options{Journal: j, Blobs: blobs, Endpoints: o.endpoints, Memory: o.memory, Now: o.now, Log: o.log})
 	if err != nil {
 		t.Fatal(err)
 	}

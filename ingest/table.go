@@ -204,4 +204,3 @@ func (a *applier) passage(as string, n Node, at string, l Label) {
 	a.bytes += min(p.Len, event.MaxText)
 	a.out.Text = append(a.out.Text, p)
 }
-
