@@ -57,6 +57,27 @@ func newAnswer(effect, rule, reason string) *Answer {
 	return &Answer{effect, rule, reason, []byte(`{"reason":"` + reason + `","rule":"` + rule + `","verdict":"` + effect + `"}`)}
 }
 
+// denials are the answers an enforcer gives when no rule allows, by reason.
+type denials []*Answer
+
+func newDenials(rule string, reasons ...string) denials {
+	var d denials
+	for _, reason := range reasons {
+		d = append(d, newAnswer(deny, rule, reason))
+	}
+	return d
+}
+
+// of returns the denial for one of the reasons given to newDenials.
+func (d denials) of(reason string) *Answer {
+	for _, a := range d {
+		if a.Reason == reason {
+			return a
+		}
+	}
+	return nil
+}
+
 // ruleOK reports whether s can be a rule id.
 func ruleOK(s string) bool {
 	if s == "" || len(s) > 128 {

@@ -129,7 +129,7 @@ func parseParams(b []byte) (enforcer string, ok bool) {
 	for o.next() {
 		switch string(o.key) {
 		case "enforcer":
-			enforcer = string(c.plain())
+			enforcer = stringOf(&c)
 		default:
 			c.fail()
 		}
@@ -154,8 +154,9 @@ func (o *object) next() bool {
 	if !o.c.more('}', &o.first) {
 		return false
 	}
-	k := o.c.key()
-	if o.c.bad || (o.key != nil && string(o.key) >= string(k)) {
+	k := o.c.raw()
+	o.c.eat(':')
+	if o.c.bad || escaped(k) || (o.key != nil && string(o.key) >= string(k)) {
 		o.c.bad = true
 		return false
 	}
@@ -163,38 +164,31 @@ func (o *object) next() bool {
 	return true
 }
 
-// value consumes any one value and returns its bytes.
-func (c *cursor) value() []byte {
-	start := c.i
-	c.skip()
-	if c.bad {
-		return nil
-	}
-	return c.b[start:c.i]
-}
-
-// null reports whether an optional section is absent or written as null.
-func null(section []byte) bool { return section == nil || string(section) == "null" }
-
 // stringsOf reads an array of plain strings.
 func stringsOf(c *cursor) []string {
 	var out []string
 	c.eat('[')
 	for first := true; c.more(']', &first); {
-		s, esc := c.raw()
-		if esc {
-			c.fail()
-		}
-		out = append(out, string(s))
+		out = append(out, stringOf(c))
 	}
 	return out
 }
 
-// stringOf reads one plain string.
+// stringOf reads one string without escapes: no name, pattern or id of a policy
+// has any.
 func stringOf(c *cursor) string {
-	s, esc := c.raw()
-	if esc {
+	s := c.raw()
+	if escaped(s) {
 		c.fail()
 	}
 	return string(s)
+}
+
+func escaped(s []byte) bool {
+	for _, x := range s {
+		if x == '\\' || x < 0x20 {
+			return true
+		}
+	}
+	return false
 }

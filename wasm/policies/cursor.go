@@ -1,12 +1,17 @@
 package policies
 
+import "unsafe"
+
 // maxDepth bounds nesting in everything a cursor skips.
 const maxDepth = 64
 
-// cursor walks canonical JSON (docs/enforcer-abi.md): no insignificant
-// whitespace, objects and arrays as the host's fixed writer lays them out. The
-// first byte out of place sets bad, after which every method is a no-op that
-// returns a zero value, so callers check once at the end. It never allocates.
+// cursor walks canonical JSON (docs/enforcer-abi.md): no insignificant white
+// space, keys ascending, as the host's fixed writer lays it out. The first byte
+// out of place sets bad, after which every method does nothing and returns a
+// zero value, so callers check once at the end. It never allocates.
+//
+// In WebAssembly a call costs more than a comparison, so the methods work on
+// local copies and do more than one step each.
 type cursor struct {
 	b   []byte
 	i   int
@@ -18,6 +23,16 @@ func (c *cursor) fail() { c.bad = true }
 // done reports whether all input was consumed without an error.
 func (c *cursor) done() bool { return !c.bad && c.i == len(c.b) }
 
+// has consumes lit if it comes next.
+func (c *cursor) has(lit string) bool {
+	b, i := c.b, c.i
+	if c.bad || len(b)-i < len(lit) || string(b[i:i+len(lit)]) != lit {
+		return false
+	}
+	c.i = i + len(lit)
+	return true
+}
+
 // eat consumes the byte x.
 func (c *cursor) eat(x byte) {
 	if c.bad || c.i >= len(c.b) || c.b[c.i] != x {
@@ -27,194 +42,196 @@ func (c *cursor) eat(x byte) {
 	c.i++
 }
 
-// more is the loop condition over the elements of an object or array that the
-// caller has opened with eat: it consumes the comma between elements, or the
-// closing byte. first must be true on the first call and is cleared.
-func (c *cursor) more(end byte, first *bool) bool {
-	if c.bad || c.i >= len(c.b) {
-		c.bad = true
-		return false
-	}
-	x := c.b[c.i]
-	if x == end {
-		c.i++
-		return false
-	}
-	if *first {
-		*first = false
-		return true
-	}
-	if x != ',' {
-		c.bad = true
-		return false
-	}
-	c.i++
-	if c.i < len(c.b) && c.b[c.i] == end { // trailing comma
-		c.bad = true
-		return false
-	}
-	return true
-}
-
-// key consumes an object key and its colon. Keys with escapes are refused:
-// every key of the ABI is plain ASCII.
-func (c *cursor) key() []byte {
-	k, esc := c.raw()
-	c.eat(':')
-	if esc || c.bad {
-		c.bad = true
-		return nil
-	}
-	return k
-}
-
-// raw consumes a string and returns its bytes between the quotes as they
-// stand, and whether they contain an escape.
-func (c *cursor) raw() (s []byte, esc bool) {
-	c.eat('"')
+// seek consumes the members of the open object up to and including the key,
+// given with its quotes and colon. A member that is not there is an error.
+func (c *cursor) seek(key string) {
 	if c.bad {
-		return nil, false
+		return
 	}
-	start := c.i
-	end, esc := stringEnd(c.b, start)
-	if end < 0 {
-		c.bad = true
-		return nil, false
+	b, i := c.b, c.i
+	for {
+		if i < len(b) && b[i] == ',' {
+			i++
+		}
+		if len(b)-i >= len(key) && string(b[i:i+len(key)]) == key {
+			c.i = i + len(key)
+			return
+		}
+		if i = skipMember(b, i); i < 0 {
+			c.bad = true
+			return
+		}
 	}
-	c.i = end + 1
-	return c.b[start:end], esc
 }
 
-// stringEnd returns the index of the quote that closes the string whose first
-// byte is at i, or -1. Kept small and apart: in the metered module the price of
-// a loop iteration is the size of the function around it.
-func stringEnd(b []byte, i int) (end int, esc bool) {
-	for ; i < len(b); i++ {
+// finish consumes what is left of the open object, its end included.
+func (c *cursor) finish() {
+	if c.bad {
+		return
+	}
+	b, i := c.b, c.i
+	for i < len(b) && b[i] != '}' {
+		if b[i] == ',' {
+			i++
+		}
+		if i = skipMember(b, i); i < 0 {
+			break
+		}
+	}
+	if i < 0 || i >= len(b) {
+		c.bad = true
+		return
+	}
+	c.i = i + 1
+}
+
+// skipMember returns the index after the member that begins at i, or -1.
+func skipMember(b []byte, i int) int {
+	if i >= len(b) || b[i] != '"' {
+		return -1
+	}
+	if i = stringEnd(b, i+1); i < 0 || i+1 >= len(b) || b[i+1] != ':' {
+		return -1
+	}
+	return skipValue(b, i+2)
+}
+
+// skipValue returns the index after the value that begins at i, or -1. It is
+// lax about what it skips: the host wrote it, nothing reads it.
+func skipValue(b []byte, i int) int {
+	depth := 0
+	for i < len(b) {
 		switch x := b[i]; {
 		case x == '"':
-			return i, esc
-		case x == '\\':
-			esc = true
+			if i = stringEnd(b, i+1); i < 0 {
+				return -1
+			}
+		case x == '{' || x == '[':
+			if depth++; depth > maxDepth {
+				return -1
+			}
+		case x == '}' || x == ']':
+			if depth == 0 {
+				return i // the end of what is around the value: a number stood here
+			}
+			depth--
+		case x == ',' && depth == 0:
+			return i // likewise
+		default:
 			i++
-		case x < 0x20:
-			return -1, false
-		}
-	}
-	return -1, false
-}
-
-// plain consumes a string that must need no unescaping; one that does reads as
-// a value that matches nothing, because no name, method or id has escapes.
-func (c *cursor) plain() []byte {
-	s, esc := c.raw()
-	if esc {
-		return unmatchable
-	}
-	return s
-}
-
-// unmatchable stands for a string that no rule can list.
-var unmatchable = []byte{0}
-
-// text consumes a string and unescapes it into scratch when it has to. It
-// returns a view of the input or of scratch; a string too long for scratch is
-// an error.
-func (c *cursor) text(scratch []byte) []byte {
-	s, esc := c.raw()
-	if !esc {
-		return s
-	}
-	n, ok := unescape(scratch, s)
-	if !ok {
-		c.bad = true
-		return nil
-	}
-	return scratch[:n]
-}
-
-// unescape writes the unescaped form of a raw string to dst.
-func unescape(dst, s []byte) (n int, ok bool) {
-	for i := 0; i < len(s); i++ {
-		if n >= len(dst) {
-			return 0, false
-		}
-		x := s[i]
-		if x != '\\' {
-			dst[n] = x
-			n++
 			continue
 		}
 		i++
-		if i >= len(s) {
-			return 0, false
+		if depth == 0 {
+			return i
 		}
-		switch s[i] {
-		case '"', '\\', '/':
-			dst[n] = s[i]
-		case 'b':
-			dst[n] = '\b'
-		case 'f':
-			dst[n] = '\f'
-		case 'n':
-			dst[n] = '\n'
-		case 'r':
-			dst[n] = '\r'
-		case 't':
-			dst[n] = '\t'
-		case 'u':
-			// RFC 8785 writes \u only for control characters below 0x20.
-			if i+4 >= len(s) || s[i+1] != '0' || s[i+2] != '0' {
+	}
+	return -1
+}
+
+// stringEnd returns the index of the quote that closes the string whose first
+// byte is at i, or -1. It looks at eight bytes at a time.
+func stringEnd(b []byte, i int) int {
+	for i+8 <= len(b) {
+		v := load64(b, i)
+		// A byte of q or s is zero where v has a quote or a backslash; the top bit
+		// of a byte of m is set there, and exact up to the first one.
+		q, s := v^0x2222222222222222, v^0x5c5c5c5c5c5c5c5c
+		m := ((q-0x0101010101010101)&^q | (s-0x0101010101010101)&^s) & 0x8080808080808080
+		if m == 0 {
+			i += 8
+			continue
+		}
+		for m&0x80 == 0 {
+			m >>= 8
+			i++
+		}
+		if b[i] == '"' {
+			return i
+		}
+		i += 2
+	}
+	for i < len(b) {
+		switch b[i] {
+		case '"':
+			return i
+		case '\\':
+			i++
+		}
+		i++
+	}
+	return -1
+}
+
+// load64 reads eight bytes in the order of the machine; only their positions
+// relative to each other matter on little-endian machines, the only ones there
+// are builds for. The compiler has no combined load for WebAssembly.
+func load64(b []byte, i int) uint64 {
+	_ = b[i : i+8 : i+8]
+	return *(*uint64)(unsafe.Pointer(&b[i]))
+}
+
+// raw consumes a string and returns its bytes between the quotes as they
+// stand.
+func (c *cursor) raw() []byte {
+	b, i := c.b, c.i
+	if c.bad || i >= len(b) || b[i] != '"' {
+		c.bad = true
+		return nil
+	}
+	end := stringEnd(b, i+1)
+	if end < 0 {
+		c.bad = true
+		return nil
+	}
+	c.i = end + 1
+	return b[i+1 : end]
+}
+
+// unescape writes the unescaped form of a raw string to dst. Quote and
+// backslash are the only escapes of the canonical profile (internal/canon).
+func unescape(dst, s []byte) (n int, ok bool) {
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' {
+			i++
+			if i == len(s) || s[i] != '"' && s[i] != '\\' {
 				return 0, false
 			}
-			hi, lo := unhex(s[i+3]), unhex(s[i+4])
-			if hi > 1 || lo > 15 {
-				return 0, false
-			}
-			dst[n] = hi<<4 | lo
-			i += 4
-		default:
+		}
+		if n == len(dst) {
 			return 0, false
 		}
+		dst[n] = s[i]
 		n++
 	}
 	return n, true
 }
 
-func unhex(x byte) byte {
-	switch {
-	case '0' <= x && x <= '9':
-		return x - '0'
-	case 'a' <= x && x <= 'f':
-		return x - 'a' + 10
-	}
-	return 0xff
-}
-
 // integer consumes a JSON integer within +-2^53, the range of the ABI.
 func (c *cursor) integer() int64 {
-	neg := false
-	if !c.bad && c.i < len(c.b) && c.b[c.i] == '-' {
-		neg = true
-		c.i++
+	if c.bad {
+		return 0
 	}
-	start, n := c.i, int64(0)
-	for !c.bad && c.i < len(c.b) {
-		d := c.b[c.i] - '0'
-		if d > 9 {
-			break
-		}
-		if c.i-start > 16 {
+	b, i := c.b, c.i
+	neg := i < len(b) && b[i] == '-'
+	if neg {
+		i++
+	}
+	start, n := i, int64(0)
+	for i < len(b) && b[i]-'0' <= 9 {
+		if i-start > 16 {
 			c.bad = true
 			return 0
 		}
-		n = n*10 + int64(d)
-		c.i++
+		n = n*10 + int64(b[i]-'0')
+		i++
 	}
-	digits := c.i - start
-	if c.bad || digits == 0 || n > 1<<53 || (digits > 1 && c.b[start] == '0') || (neg && n == 0) {
+	digits := i - start
+	if digits == 0 || n > 1<<53 || (digits > 1 && b[start] == '0') || (neg && n == 0) {
 		c.bad = true
 		return 0
 	}
+	c.i = i
 	if neg {
 		return -n
 	}
@@ -223,76 +240,51 @@ func (c *cursor) integer() int64 {
 
 // boolean consumes true or false.
 func (c *cursor) boolean() bool {
-	switch {
-	case c.word("true"):
+	if c.has("true") {
 		return true
-	case c.word("false"):
-		return false
 	}
-	c.bad = true
+	if !c.has("false") {
+		c.bad = true
+	}
 	return false
 }
 
-func (c *cursor) word(w string) bool {
-	if c.bad || len(c.b)-c.i < len(w) || string(c.b[c.i:c.i+len(w)]) != w {
+// value consumes any one value and returns its bytes.
+func (c *cursor) value() []byte {
+	if c.bad {
+		return nil
+	}
+	start := c.i
+	end := skipValue(c.b, start)
+	if end <= start {
+		c.bad = true
+		return nil
+	}
+	c.i = end
+	return c.b[start:end]
+}
+
+// more is the loop condition over the elements of an array or object that the
+// caller has opened: it consumes the comma between elements, or the closing
+// byte. first must be true on the first call and is cleared.
+func (c *cursor) more(end byte, first *bool) bool {
+	b, i := c.b, c.i
+	if c.bad || i >= len(b) {
+		c.bad = true
 		return false
 	}
-	c.i += len(w)
+	if b[i] == end {
+		c.i = i + 1
+		return false
+	}
+	if *first {
+		*first = false
+		return true
+	}
+	if b[i] != ',' || i+1 >= len(b) || b[i+1] == end {
+		c.bad = true
+		return false
+	}
+	c.i = i + 1
 	return true
-}
-
-// skip consumes any one value without recursion.
-func (c *cursor) skip() {
-	depth := 0
-	for !c.bad {
-		if c.i >= len(c.b) {
-			c.bad = true
-			return
-		}
-		switch x := c.b[c.i]; x {
-		case '"':
-			c.raw()
-		case '{', '[':
-			depth++
-			c.i++
-			if depth > maxDepth {
-				c.bad = true
-				return
-			}
-			continue // the next byte is an element or the end
-		case '}', ']':
-			depth--
-			c.i++
-			if depth < 0 {
-				c.bad = true
-				return
-			}
-		case ',', ':':
-			c.i++
-			if depth == 0 {
-				c.bad = true
-				return
-			}
-			continue
-		default:
-			c.scalar()
-		}
-		if depth == 0 {
-			return
-		}
-	}
-}
-
-// scalar consumes a number or a literal inside a skipped value.
-func (c *cursor) scalar() {
-	start := c.i
-	for c.i < len(c.b) {
-		switch c.b[c.i] {
-		case ',', ':', '}', ']', '"', '{', '[':
-			c.bad = c.i == start
-			return
-		}
-		c.i++
-	}
-	c.bad = c.i == start
 }

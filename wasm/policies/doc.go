@@ -4,15 +4,7 @@
 // while it judges: the same source runs natively in tests and, compiled to
 // WebAssembly as std.wasm, in every session.
 //
-// Grammar of the patterns it matches:
-//
-//	host   api.good.test     that name only
-//	       *.pkg.test        one label before pkg.test, not pkg.test itself
-//	       **.pkg.test       one or more labels before pkg.test
-//	path   *                 any run of characters except "/"
-//	       **/               zero or more whole segments
-//	       /**  (at the end) everything below, not the folder itself
-//
-// A wildcard never matches a label that begins "xn--": an internationalised
-// name is listed in full or not at all.
+// Hosts are matched as internal/authority does: "*.pkg.test" is one label
+// before pkg.test, "**.pkg.test" one or more, neither is pkg.test itself, and a
+// wildcard never matches a label that begins "xn--".
 package policies

@@ -20,18 +20,12 @@ type egressRule struct {
 	ports        []int64
 	schemes      uint8
 	methods      uint64
-	paths        []pathRule
+	paths        []prefixPattern
 	connection   string
 	encodedSlash bool
 	blind        string // "", "tcp" or "tls"
 	upgrade      string // "" or "websocket"
 	allowed      *Answer
-}
-
-type pathRule struct {
-	prefix string // the literal before a final "**", when tree
-	tree   bool
-	glob   string
 }
 
 // listing is one name whose listing is the permission.
@@ -75,10 +69,12 @@ var stageReasons = [stageCount]string{
 
 const egressDefault = "egress.default_deny"
 
-// request is one decoded action of egress's kinds.
+// request is one decoded action of egress's kinds. Its strings stand as the
+// message spells them: one with an escape matches no rule, since no rule has
+// any.
 type request struct {
 	kind, connection []byte
-	body             uint8 // which body key was present
+	body             body
 	to               target
 	method, path     []byte
 	upgrade          []byte
@@ -86,14 +82,20 @@ type request struct {
 	literal, blind   bool
 }
 
+// body says which body an action carries.
+type body uint8
+
 const (
-	bodyNone uint8 = iota
+	bodyNone body = iota
 	bodyConnect
 	bodyHTTP
 	bodyDNS
 	bodyTelemetry
 	bodyOperation
-	bodyForeign
+	bodyFetch
+	bodyPush
+	bodyModel
+	bodySpawn
 )
 
 func (e *egress) judge(message []byte) *Answer {
@@ -108,106 +110,79 @@ func (e *egress) judge(message []byte) *Answer {
 	}
 	switch string(r.kind) {
 	case "http.request":
-		if r.body != bodyHTTP {
-			return nil
+		if r.body == bodyHTTP {
+			return e.overRules(&r)
 		}
-		return e.overRules(&r)
 	case "net.connect":
-		if r.body != bodyConnect {
-			return nil
+		if r.body == bodyConnect {
+			return e.overRules(&r)
 		}
-		return e.overRules(&r)
 	case "dns.query":
-		if r.body != bodyDNS {
-			return nil
+		if r.body == bodyDNS {
+			return e.lookup(r.name)
 		}
-		return e.lookup(r.name)
 	case "telemetry.emit":
-		if r.body != bodyTelemetry {
-			return nil
+		if r.body == bodyTelemetry {
+			return listed(e.telemetry, r.connection, e.deniedTelemetry)
 		}
-		return listed(e.telemetry, r.connection, e.deniedTelemetry)
 	case "operation.call":
-		if r.body != bodyOperation {
-			return nil
+		if r.body == bodyOperation {
+			return listed(e.operations, r.name, e.deniedOperation)
 		}
-		return listed(e.operations, r.name, e.deniedOperation)
+	default:
+		return e.notMine
 	}
-	return e.notMine
+	return nil // the kind without its body
 }
 
+// decode reads an action. Keys ascend, so the bodies stand on either side of
+// the kind.
 func (r *request) decode(c *cursor) {
-	o := object{c: c}
-	for o.next() {
-		switch string(o.key) {
-		case "kind":
-			r.kind = c.plain()
-		case "connection":
-			r.connection = c.plain()
-		case "http_request":
-			r.body = bodyHTTP
-			r.decodeHTTP(c)
-		case "net_connect":
-			r.body = bodyConnect
-			r.decodeConnect(c)
-		case "dns_query":
-			r.body = bodyDNS
-			r.decodeName(c)
-		case "operation_call":
-			r.body = bodyOperation
-			r.decodeName(c)
-		case "telemetry_emit":
-			r.body = bodyTelemetry
-			c.skip() // the listing of the connection is the permission
-		default:
-			c.skip()
-		}
+	c.seek(`"connection":`)
+	r.connection = c.raw()
+	switch {
+	case c.has(`,"http_request":{`):
+		r.body = bodyHTTP
+		c.seek(`"method":`)
+		r.method = c.raw()
+		c.seek(`"path":`)
+		r.path = c.raw()
+		c.seek(`"to":`)
+		r.to.decode(c)
+		c.seek(`"upgrade":`)
+		r.upgrade = c.raw()
+		c.finish()
+	case c.has(`,"dns_query":{`):
+		r.body = bodyDNS
+		r.decodeName(c)
 	}
-}
-
-func (r *request) decodeHTTP(c *cursor) {
-	o := object{c: c}
-	for o.next() {
-		switch string(o.key) {
-		case "method":
-			r.method = c.plain()
-		case "path":
-			r.path = c.plain()
-		case "to":
-			r.to.decode(c)
-		case "upgrade":
-			r.upgrade = c.plain()
-		default:
-			c.skip()
-		}
-	}
-}
-
-func (r *request) decodeConnect(c *cursor) {
-	o := object{c: c}
-	for o.next() {
-		switch string(o.key) {
-		case "blind":
-			r.blind = c.boolean()
-		case "literal":
-			r.literal = c.boolean()
-		case "to":
-			r.to.decode(c)
-		default:
-			c.skip()
-		}
+	c.seek(`"kind":`)
+	r.kind = c.raw()
+	switch {
+	case c.has(`,"net_connect":{`):
+		r.body = bodyConnect
+		c.seek(`"blind":`)
+		r.blind = c.boolean()
+		c.seek(`"literal":`)
+		r.literal = c.boolean()
+		c.seek(`"to":`)
+		r.to.decode(c)
+		c.finish()
+	case c.has(`,"operation_call":{`):
+		r.body = bodyOperation
+		r.decodeName(c)
+	case string(r.kind) == "telemetry.emit":
+		// The listing of the connection is the permission.
+		c.seek(`"telemetry_emit":`)
+		c.value()
+		r.body = bodyTelemetry
 	}
 }
 
 func (r *request) decodeName(c *cursor) {
-	o := object{c: c}
-	for o.next() {
-		if string(o.key) == "name" {
-			r.name = c.plain()
-		} else {
-			c.skip()
-		}
-	}
+	c.seek(`"name":`)
+	r.name = c.raw()
+	c.finish()
 }
 
 // overRules judges a connect or a request against the rules whose host
@@ -289,12 +264,7 @@ func (rule *egressRule) check(r *request, method uint64, slash bool) stage {
 
 func (rule *egressRule) hasPath(path []byte) bool {
 	for i := range rule.paths {
-		p := &rule.paths[i]
-		if p.tree {
-			if len(path) >= len(p.prefix) && string(path[:len(p.prefix)]) == p.prefix {
-				return true
-			}
-		} else if glob(p.glob, path) {
+		if rule.paths[i].match(path) {
 			return true
 		}
 	}

@@ -20,7 +20,7 @@ func newEgress(p policy) (*egress, bool) {
 		e.denied[s] = newAnswer(deny, egressDefault, reason)
 	}
 	var hosts []string
-	if !null(p.egress) {
+	if p.egress != nil {
 		c := cursor{b: p.egress}
 		c.eat('[')
 		for first := true; c.more(']', &first); {
@@ -81,9 +81,9 @@ func (e *egress) addRule(c *cursor) (host string, ok bool) {
 		case "paths":
 			paths = true
 			for _, p := range stringsOf(c) {
-				good = good && globOK(p) && p[0] == '/'
-				prefix, isTree := tree(p)
-				r.paths = append(r.paths, pathRule{prefix, isTree, p})
+				path, ok := parsePrefix(p)
+				good = good && ok && p[0] == '/'
+				r.paths = append(r.paths, path)
 			}
 		case "connection":
 			r.connection = stringOf(c)
@@ -96,7 +96,7 @@ func (e *egress) addRule(c *cursor) (host string, ok bool) {
 			r.upgrade = stringOf(c)
 			good = good && (r.upgrade == "" || r.upgrade == "websocket")
 		case "addresses", "names", "up", "down", "idle", "env", "uses":
-			c.skip() // bounds that the gate, the door and upstream apply after an allow
+			c.value() // bounds that the gate, the door and upstream apply after an allow
 		default:
 			c.fail()
 		}
@@ -131,7 +131,7 @@ func (e *egress) internMethod(m string) (bit uint64, ok bool) {
 
 // newListing reads an array of names; the rule ids are section[i].
 func newListing(section string, b []byte) ([]listing, bool) {
-	if null(b) {
+	if b == nil {
 		return nil, true
 	}
 	c := cursor{b: b}

@@ -13,21 +13,21 @@ type git struct {
 	push       *pushRule
 	pushed     *Answer
 	notMine    *Answer
-	denied     map[string]*Answer // by reason; read only after configure
+	denied     denials
 
 	scratch [4096]byte // unescaped form of one changed path
 }
 
+// sibling is another repository that may be fetched.
 type sibling struct {
 	repository string
-	write      bool
 	allowed    *Answer
 }
 
 type pushRule struct {
 	refs          []string
 	force, delete bool
-	denyPaths     []string
+	denyPaths     []prefixPattern
 	denyAnswers   []*Answer
 }
 
@@ -42,15 +42,10 @@ func newGit(p policy) (*git, bool) {
 		own:     newAnswer(allow, "git.repository", ReasonListed),
 		pushed:  newAnswer(allow, "git.push", ReasonListed),
 		notMine: newAnswer(abstain, "git", ReasonNotMine),
-		denied:  map[string]*Answer{},
+		denied: newDenials(gitDefault, ReasonRepositoryNotListed, ReasonConnectionNotListed, ReasonAccessReadOnly, ReasonPushNotListed,
+			ReasonNoCommands, ReasonRefNotListed, ReasonForceNotAllowed, ReasonDeleteNotAllowed, ReasonValueNotPresentable),
 	}
-	for _, reason := range []string{
-		ReasonRepositoryNotListed, ReasonConnectionNotListed, ReasonAccessReadOnly, ReasonPushNotListed, ReasonNoCommands,
-		ReasonRefNotListed, ReasonForceNotAllowed, ReasonDeleteNotAllowed, ReasonValueNotPresentable,
-	} {
-		g.denied[reason] = newAnswer(deny, gitDefault, reason)
-	}
-	if null(p.git) {
+	if p.git == nil {
 		return g, true
 	}
 	c := cursor{b: p.git}
@@ -65,9 +60,6 @@ func newGit(p policy) (*git, bool) {
 		case "siblings":
 			good = g.addSiblings(&c) && good
 		case "push":
-			if c.word("null") {
-				continue
-			}
 			good = g.addPush(&c) && good
 		default:
 			c.fail()
@@ -77,9 +69,6 @@ func newGit(p policy) (*git, bool) {
 }
 
 func (g *git) addSiblings(c *cursor) bool {
-	if c.word("null") {
-		return true
-	}
 	good := true
 	c.eat('[')
 	for first := true; c.more(']', &first); {
@@ -96,8 +85,7 @@ func (g *git) addSiblings(c *cursor) bool {
 				c.fail()
 			}
 		}
-		good = good && s.repository != "" && (access == "read" || access == "write")
-		s.write = access == "write"
+		good = good && s.repository != "" && access == "read"
 		s.allowed = newAnswer(allow, "git.siblings["+strconv.Itoa(len(g.siblings))+"]", ReasonListed)
 		g.siblings = append(g.siblings, s)
 	}
@@ -106,6 +94,7 @@ func (g *git) addSiblings(c *cursor) bool {
 
 func (g *git) addPush(c *cursor) bool {
 	p := &pushRule{}
+	var denied []string
 	o := object{c: c}
 	for o.next() {
 		switch string(o.key) {
@@ -116,19 +105,19 @@ func (g *git) addPush(c *cursor) bool {
 		case "delete":
 			p.delete = c.boolean()
 		case "deny_paths":
-			if !c.word("null") {
-				p.denyPaths = stringsOf(c)
-			}
+			denied = stringsOf(c)
 		default:
 			c.fail()
 		}
 	}
 	good := len(p.refs) > 0
 	for _, r := range p.refs {
-		good = good && globOK(r) && len(r) > 5 && r[:5] == "refs/"
+		good = good && refOK(r)
 	}
-	for i, d := range p.denyPaths {
-		good = good && globOK(d)
+	for i, d := range denied {
+		path, ok := parsePrefix(d)
+		good = good && ok
+		p.denyPaths = append(p.denyPaths, path)
 		p.denyAnswers = append(p.denyAnswers, newAnswer(deny, "git.push.deny_paths["+strconv.Itoa(i)+"]", ReasonPathDenied))
 	}
 	g.push = p
@@ -139,13 +128,8 @@ func (g *git) addPush(c *cursor) bool {
 type transfer struct {
 	kind, connection, repository []byte
 	commands, changed            []byte
-	body                         uint8
+	body                         body
 }
-
-const (
-	bodyFetch uint8 = bodyForeign + 1 + iota
-	bodyPush
-)
 
 func (g *git) judge(message []byte) *Answer {
 	c, ok := envelope(message)
@@ -153,63 +137,54 @@ func (g *git) judge(message []byte) *Answer {
 		return nil
 	}
 	var t transfer
-	o := object{c: &c}
-	for o.next() {
-		switch string(o.key) {
-		case "kind":
-			t.kind = c.plain()
-		case "connection":
-			t.connection = c.plain()
-		case "git_fetch":
-			t.body = bodyFetch
-			t.decode(&c)
-		case "git_push":
-			t.body = bodyPush
-			t.decode(&c)
-		default:
-			c.skip()
-		}
-	}
+	t.decode(&c)
 	if !c.closeEnvelope() {
 		return nil
 	}
 	switch string(t.kind) {
 	case "git.fetch":
-		if t.body != bodyFetch {
-			return nil
+		if t.body == bodyFetch {
+			return g.fetch(&t)
 		}
-		return g.fetch(&t)
 	case "git.push":
-		if t.body != bodyPush {
-			return nil
+		if t.body == bodyPush {
+			return g.judgePush(&t)
 		}
-		return g.judgePush(&t)
+	default:
+		return g.notMine
 	}
-	return g.notMine
+	return nil // the kind without its body
 }
 
 func (t *transfer) decode(c *cursor) {
-	o := object{c: c}
-	for o.next() {
-		switch string(o.key) {
-		case "repository":
-			t.repository = c.plain()
-		case "commands":
-			t.commands = c.value()
-		case "changed":
-			t.changed = c.value()
-		default:
-			c.skip()
-		}
+	c.seek(`"connection":`)
+	t.connection = c.raw()
+	switch {
+	case c.has(`,"git_fetch":{`):
+		t.body = bodyFetch
+		c.seek(`"repository":`)
+		t.repository = c.raw()
+		c.finish()
+	case c.has(`,"git_push":{`):
+		t.body = bodyPush
+		c.seek(`"changed":`)
+		t.changed = c.value()
+		c.seek(`"commands":`)
+		t.commands = c.value()
+		c.seek(`"repository":`)
+		t.repository = c.raw()
+		c.finish()
 	}
+	c.seek(`"kind":`)
+	t.kind = c.raw()
 }
 
 func (g *git) fetch(t *transfer) *Answer {
 	if g.connection != "" && g.connection != string(t.connection) {
-		return g.denied[ReasonConnectionNotListed]
+		return g.denied.of(ReasonConnectionNotListed)
 	}
 	if len(t.repository) == 0 {
-		return g.denied[ReasonRepositoryNotListed]
+		return g.denied.of(ReasonRepositoryNotListed)
 	}
 	if g.repository == string(t.repository) {
 		return g.own
@@ -219,7 +194,7 @@ func (g *git) fetch(t *transfer) *Answer {
 			return g.siblings[i].allowed
 		}
 	}
-	return g.denied[ReasonRepositoryNotListed]
+	return g.denied.of(ReasonRepositoryNotListed)
 }
 
 func (g *git) judgePush(t *transfer) *Answer {
@@ -228,14 +203,10 @@ func (g *git) judgePush(t *transfer) *Answer {
 		return answer
 	}
 	if answer != g.own {
-		for i := range g.siblings {
-			if g.siblings[i].allowed == answer && !g.siblings[i].write {
-				return g.denied[ReasonAccessReadOnly]
-			}
-		}
+		return g.denied.of(ReasonAccessReadOnly)
 	}
 	if g.push == nil {
-		return g.denied[ReasonPushNotListed]
+		return g.denied.of(ReasonPushNotListed)
 	}
 	if answer, ok := g.commands(t.commands); answer != nil || !ok {
 		return answer
@@ -249,70 +220,56 @@ func (g *git) judgePush(t *transfer) *Answer {
 // commands returns the denial of the first command that breaks a rule; not ok
 // means malformed.
 func (g *git) commands(b []byte) (*Answer, bool) {
-	if null(b) {
-		return g.denied[ReasonNoCommands], true
-	}
 	c := cursor{b: b}
 	c.eat('[')
 	n := 0
 	for first := true; c.more(']', &first); n++ {
-		var ref, id []byte
-		forced := false
-		o := object{c: &c}
-		for o.next() {
-			switch string(o.key) {
-			case "ref":
-				ref = c.plain()
-			case "new":
-				id = c.plain()
-			case "forced":
-				forced = c.boolean()
-			default:
-				c.skip()
-			}
-		}
+		c.eat('{')
+		c.seek(`"forced":`)
+		forced := c.boolean()
+		c.seek(`"new":`)
+		id := c.raw()
+		c.seek(`"ref":`)
+		ref := c.raw()
+		c.finish()
 		if c.bad {
 			return nil, false
 		}
 		switch {
-		case !matchesAny(g.push.refs, ref):
-			return g.denied[ReasonRefNotListed], true
+		case !g.push.lists(ref):
+			return g.denied.of(ReasonRefNotListed), true
 		case zeros(id) && !g.push.delete:
-			return g.denied[ReasonDeleteNotAllowed], true
+			return g.denied.of(ReasonDeleteNotAllowed), true
 		case forced && !g.push.force:
-			return g.denied[ReasonForceNotAllowed], true
+			return g.denied.of(ReasonForceNotAllowed), true
 		}
 	}
 	if !c.done() {
 		return nil, false
 	}
 	if n == 0 {
-		return g.denied[ReasonNoCommands], true
+		return g.denied.of(ReasonNoCommands), true
 	}
 	return nil, true
 }
 
 // changed returns the denial of the first changed path that is denied.
 func (g *git) changed(b []byte) (*Answer, bool) {
-	if null(b) {
-		return nil, true
-	}
 	c := cursor{b: b}
 	c.eat('[')
 	for first := true; c.more(']', &first); {
-		raw, esc := c.raw()
-		path := raw
-		if esc {
+		path := c.raw()
+		if escaped(path) {
 			// A path that cannot be shown whole to the patterns is denied: deny
 			// rules must never be passed by a strange spelling.
-			n, ok := unescape(g.scratch[:], raw)
+			n, ok := unescape(g.scratch[:], path)
 			if !ok {
-				return g.denied[ReasonValueNotPresentable], true
+				return g.denied.of(ReasonValueNotPresentable), true
 			}
 			path = g.scratch[:n]
 		}
-		for i, p := range g.push.denyPaths {
-			if glob(p, path) {
+		for i := range g.push.denyPaths {
+			if g.push.denyPaths[i].match(path) {
 				return g.push.denyAnswers[i], true
 			}
 		}
@@ -320,9 +277,10 @@ func (g *git) changed(b []byte) (*Answer, bool) {
 	return nil, c.done()
 }
 
-func matchesAny(patterns []string, s []byte) bool {
-	for _, p := range patterns {
-		if glob(p, s) {
+// lists reports whether a pattern covers ref.
+func (p *pushRule) lists(ref []byte) bool {
+	for _, pattern := range p.refs {
+		if refMatch(pattern, ref) {
 			return true
 		}
 	}

@@ -10,12 +10,12 @@ type spend struct {
 	limit    int64 // nanodollars, 0 = none in the policy
 	children *childRule
 	notMine  *Answer
-	denied   map[string]*Answer
+	denied   denials
 }
 
 type modelRule struct {
 	connection string
-	allow      []string
+	models     []modelPattern
 	maxTokens  int64 // 0 = no bound
 	allowed    *Answer
 }
@@ -32,18 +32,14 @@ var spendDescription = []byte(`{"actions":["model.call","session.spawn"],"name":
 func (s *spend) describe() []byte { return spendDescription }
 
 func newSpend(p policy) (*spend, bool) {
-	s := &spend{notMine: newAnswer(abstain, "spend", ReasonNotMine), denied: map[string]*Answer{}}
-	for _, reason := range []string{
-		ReasonConnectionNotListed, ReasonModelNotListed, ReasonMaxTokensExceeded, ReasonBudgetExceeded,
-		ReasonSpawnNotListed, ReasonBundleNotListed, ReasonDepthExceeded, ReasonChildrenExceeded,
-	} {
-		s.denied[reason] = newAnswer(deny, spendDefault, reason)
-	}
+	s := &spend{notMine: newAnswer(abstain, "spend", ReasonNotMine)}
+	s.denied = newDenials(spendDefault, ReasonConnectionNotListed, ReasonModelNotListed, ReasonMaxTokensExceeded, ReasonBudgetExceeded,
+		ReasonSpawnNotListed, ReasonBundleNotListed, ReasonDepthExceeded, ReasonChildrenExceeded)
 	return s, s.addModels(p.models) && s.addLimit(p.spend) && s.addChildren(p.children)
 }
 
 func (s *spend) addModels(b []byte) bool {
-	if null(b) {
+	if b == nil {
 		return true
 	}
 	c := cursor{b: b}
@@ -57,15 +53,16 @@ func (s *spend) addModels(b []byte) bool {
 			case "connection":
 				m.connection = stringOf(&c)
 			case "allow":
-				m.allow = stringsOf(&c)
+				for _, name := range stringsOf(&c) {
+					model, ok := parseModel(name)
+					good = good && ok
+					m.models = append(m.models, model)
+				}
 			case "max_output_tokens":
 				m.maxTokens = c.integer()
 			default:
 				c.fail()
 			}
-		}
-		for _, a := range m.allow {
-			good = good && globOK(a)
 		}
 		good = good && m.connection != "" && m.maxTokens >= 0
 		m.allowed = newAnswer(allow, "models["+strconv.Itoa(len(s.models))+"]", ReasonListed)
@@ -75,7 +72,7 @@ func (s *spend) addModels(b []byte) bool {
 }
 
 func (s *spend) addLimit(b []byte) bool {
-	if null(b) {
+	if b == nil {
 		return true
 	}
 	c := cursor{b: b}
@@ -96,7 +93,7 @@ func (s *spend) addLimit(b []byte) bool {
 }
 
 func (s *spend) addChildren(b []byte) bool {
-	if null(b) {
+	if b == nil {
 		return true
 	}
 	r := &childRule{}
@@ -122,16 +119,11 @@ func (s *spend) addChildren(b []byte) bool {
 // outlay is one decoded action of spend's kinds.
 type outlay struct {
 	kind, connection []byte
-	body             uint8
+	body             body
 	model, bundle    []byte
 	maxTokens, held  int64
 	depth, count     int64
 }
-
-const (
-	bodyModel uint8 = bodyPush + 1 + iota
-	bodySpawn
-)
 
 func (s *spend) judge(message []byte) *Answer {
 	c, ok := envelope(message)
@@ -139,60 +131,52 @@ func (s *spend) judge(message []byte) *Answer {
 		return nil
 	}
 	var a outlay
-	o := object{c: &c}
-	for o.next() {
-		switch string(o.key) {
-		case "kind":
-			a.kind = c.plain()
-		case "connection":
-			a.connection = c.plain()
-		case "model_call":
-			a.body = bodyModel
-			a.decode(&c)
-		case "session_spawn":
-			a.body = bodySpawn
-			a.decode(&c)
-		default:
-			c.skip()
-		}
-	}
+	a.decode(&c)
 	if !c.closeEnvelope() {
 		return nil
 	}
 	switch string(a.kind) {
 	case "model.call":
-		if a.body != bodyModel {
-			return nil
+		if a.body == bodyModel {
+			return s.call(&a)
 		}
-		return s.call(&a)
 	case "session.spawn":
-		if a.body != bodySpawn {
-			return nil
+		if a.body == bodySpawn {
+			return s.spawn(&a)
 		}
-		return s.spawn(&a)
+	default:
+		return s.notMine
 	}
-	return s.notMine
+	return nil // the kind without its body
 }
 
 func (a *outlay) decode(c *cursor) {
-	o := object{c: c}
-	for o.next() {
-		switch string(o.key) {
-		case "model":
-			a.model = c.plain()
-		case "max_tokens":
-			a.maxTokens = c.integer()
-		case "held":
-			a.held = c.integer()
-		case "bundle":
-			a.bundle = c.plain()
-		case "depth":
-			a.depth = c.integer()
-		case "count":
-			a.count = c.integer()
-		default:
-			c.skip()
-		}
+	c.seek(`"connection":`)
+	a.connection = c.raw()
+	c.seek(`"kind":`)
+	a.kind = c.raw()
+	if c.has(`,"model_call":{`) {
+		a.body = bodyModel
+		c.seek(`"held":`)
+		a.held = c.integer()
+		c.seek(`"max_tokens":`)
+		a.maxTokens = c.integer()
+		c.seek(`"model":`)
+		a.model = c.raw()
+		c.finish()
+		return
+	}
+	if string(a.kind) == "session.spawn" {
+		c.seek(`"session_spawn":`)
+		a.body = bodySpawn
+		c.eat('{')
+		c.seek(`"bundle":`)
+		a.bundle = c.raw()
+		c.seek(`"count":`)
+		a.count = c.integer()
+		c.seek(`"depth":`)
+		a.depth = c.integer()
+		c.finish()
 	}
 }
 
@@ -203,7 +187,7 @@ func (s *spend) call(a *outlay) *Answer {
 		if len(a.connection) == 0 || m.connection != string(a.connection) {
 			continue
 		}
-		if !matchesAny(m.allow, a.model) {
+		if !m.lists(a.model) {
 			if reason == ReasonConnectionNotListed {
 				reason = ReasonModelNotListed
 			}
@@ -215,25 +199,35 @@ func (s *spend) call(a *outlay) *Answer {
 			continue
 		}
 		if s.limit > 0 && a.held > s.limit {
-			return s.denied[ReasonBudgetExceeded]
+			return s.denied.of(ReasonBudgetExceeded)
 		}
 		return m.allowed
 	}
-	return s.denied[reason]
+	return s.denied.of(reason)
+}
+
+// lists reports whether a pattern covers the model's name.
+func (m *modelRule) lists(model []byte) bool {
+	for i := range m.models {
+		if m.models[i].match(model) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *spend) spawn(a *outlay) *Answer {
 	if s.children == nil {
-		return s.denied[ReasonSpawnNotListed]
+		return s.denied.of(ReasonSpawnNotListed)
 	}
-	answer := listed(s.children.bundles, a.bundle, s.denied[ReasonBundleNotListed])
+	answer := listed(s.children.bundles, a.bundle, s.denied.of(ReasonBundleNotListed))
 	switch {
 	case answer.Effect != allow:
 		return answer
 	case a.depth > s.children.depth:
-		return s.denied[ReasonDepthExceeded]
+		return s.denied.of(ReasonDepthExceeded)
 	case a.count > s.children.max:
-		return s.denied[ReasonChildrenExceeded]
+		return s.denied.of(ReasonChildrenExceeded)
 	}
 	return answer
 }

@@ -8,21 +8,16 @@ type target struct {
 }
 
 func (t *target) decode(c *cursor) {
-	o := object{c: c}
-	for o.next() {
-		switch string(o.key) {
-		case "host":
-			t.host = c.plain()
-		case "ip":
-			t.ip = c.boolean()
-		case "port":
-			t.port = c.integer()
-		case "scheme":
-			t.scheme = c.plain()
-		default:
-			c.skip()
-		}
-	}
+	c.eat('{')
+	c.seek(`"host":`)
+	t.host = c.raw()
+	c.seek(`"ip":`)
+	t.ip = c.boolean()
+	c.seek(`"port":`)
+	t.port = c.integer()
+	c.seek(`"scheme":`)
+	t.scheme = c.raw()
+	c.finish()
 }
 
 // schemeBit returns the bit of a scheme in a rule's set, 0 for an unknown one.
@@ -47,19 +42,20 @@ const (
 // actionPrefix begins every decide message.
 const actionPrefix = `{"abi":1,"action":`
 
-// envelope opens a decide message and leaves the cursor at the action. It
+// envelope opens a decide message and leaves the cursor inside the action. It
 // reports false when the message is not one of ABI v1.
 func envelope(message []byte) (cursor, bool) {
 	c := cursor{b: message}
-	ok := c.word(actionPrefix)
+	ok := c.has(actionPrefix + "{")
 	return c, ok
 }
 
-// closeEnvelope consumes what follows the action and reports whether the whole
-// message was well formed.
+// closeEnvelope consumes the rest of the action and what follows it, and
+// reports whether the whole message was well formed.
 func (c *cursor) closeEnvelope() bool {
-	if c.word(`,"state":`) {
-		c.skip()
+	c.finish()
+	if c.has(`,"state":`) {
+		c.value()
 	}
 	c.eat('}')
 	return c.done()

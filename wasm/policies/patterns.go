@@ -1,0 +1,122 @@
+package policies
+
+// Patterns come in three kinds, as bundles write them (docs/bundles.md): few
+// forms, so that whether one covers another can be decided exactly.
+
+// prefixPattern is an exact text, or a prefix that ends in "/" and stands for
+// everything below it: "/v1/**" is what begins with "/v1/", not "/v1" itself
+// (EG-58).
+type prefixPattern struct {
+	text string
+	tree bool
+}
+
+// parsePrefix reads a pattern of paths. "**" alone is everything.
+func parsePrefix(s string) (p prefixPattern, ok bool) {
+	if n := len(s) - 2; n >= 0 && s[n:] == "**" {
+		s = s[:n]
+		if n > 0 && s[n-1] != '/' {
+			return p, false
+		}
+		p.tree = true
+	}
+	p.text = s
+	return p, plain(s) && (p.tree || s != "")
+}
+
+func (p *prefixPattern) match(s []byte) bool {
+	if p.tree {
+		return len(s) >= len(p.text) && string(s[:len(p.text)]) == p.text
+	}
+	return string(s) == p.text
+}
+
+// refOK reports whether a pattern of refs is well formed: whole segments, each
+// a literal, "*", or "**" at the end.
+func refOK(pattern string) bool {
+	if len(pattern) < 6 || pattern[:5] != "refs/" {
+		return false
+	}
+	for rest, more := pattern, true; more; {
+		var seg string
+		seg, rest, more = segment(rest)
+		if seg == "**" && more || seg != "*" && seg != "**" && !plain(seg) || seg == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// refMatch matches a ref: "*" is one segment, a final "**" is one or more.
+func refMatch(pattern string, ref []byte) bool {
+	for i := 0; ; {
+		seg, rest, more := segment(pattern)
+		n := i
+		for n < len(ref) && ref[n] != '/' {
+			n++
+		}
+		switch {
+		case n == i: // an empty segment matches nothing
+			return false
+		case seg == "**":
+			return true
+		case seg != "*" && string(ref[i:n]) != seg:
+			return false
+		case !more || n == len(ref):
+			return !more && n == len(ref)
+		}
+		pattern, i = rest, n+1
+	}
+}
+
+// segment cuts s at its first slash.
+func segment(s string) (seg, rest string, more bool) {
+	for i := 0; i < len(s); i++ {
+		if s[i] == '/' {
+			return s[:i], s[i+1:], true
+		}
+	}
+	return s, "", false
+}
+
+// modelPattern is a model's name, or a beginning of it: "claude-sonnet-*" is
+// any ending without a slash.
+type modelPattern struct {
+	text string
+	open bool
+}
+
+func parseModel(s string) (p modelPattern, ok bool) {
+	if n := len(s) - 1; n >= 0 && s[n] == '*' {
+		s, p.open = s[:n], true
+	}
+	p.text = s
+	return p, plain(s) && (p.open || s != "")
+}
+
+func (p *modelPattern) match(s []byte) bool {
+	if !p.open {
+		return string(s) == p.text
+	}
+	if len(s) < len(p.text) || string(s[:len(p.text)]) != p.text {
+		return false
+	}
+	for _, x := range s[len(p.text):] {
+		if x == '/' {
+			return false
+		}
+	}
+	return true
+}
+
+// plain reports whether s is literal text: no star, control character,
+// backslash or unresolved template.
+func plain(s string) bool {
+	for i := 0; i < len(s); i++ {
+		switch x := s[i]; {
+		case x < 0x20, x == 0x7f, x == '*', x == '{', x == '}', x == '\\':
+			return false
+		}
+	}
+	return len(s) <= 1024
+}
