@@ -183,5 +183,9 @@ func (c *chain) reported() (yes, no []string) {
 	return yes, no
 }
 
-// sorted returns the members of a set in order.
-func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
+// sorted returns the members of a set in order, never nil: JSON has no null list.
+func sorted(set map[string]bool) []string {
+	list := slices.AppendSeq(make([]string, 0, len(set)), maps.Keys(set))
+	slices.Sort(list)
+	return list
+}

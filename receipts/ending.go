@@ -301,6 +301,7 @@ func (v *verifier) covered(c *chain) bool {
 // judge draws the conclusions once the input has ended.
 func (v *verifier) judge() {
 	v.off = v.fr.off
+	v.res.Completeness.State = EndUnknown
 	in := &v.res.Integrity
 	for _, c := range v.order {
 		c.finish()

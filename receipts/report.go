@@ -61,6 +61,8 @@ func (v *verifier) notShown(dev bool) []string {
 	switch {
 	case end.State == EndAsOf:
 		out = append(out, "what happened after "+end.AsOf.Format(time.RFC3339))
+	case end.State == EndUnknown:
+		out = append(out, "anything: the file could not be read")
 	case end.State != EndClosed && end.State != EndCurrent:
 		out = append(out, "whether more happened than the file holds")
 	}

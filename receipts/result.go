@@ -149,6 +149,7 @@ const (
 	EndUnproven End = "unproven" //
 	EndCut      End = "cut"      // proven to be missing
 	EndEmpty    End = "empty"    // there is nothing
+	EndUnknown  End = "unknown"  // not judged
 )
 
 // Session is one session as its receipts tell it.

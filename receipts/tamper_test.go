@@ -63,8 +63,24 @@ func without(session string) func([]rawFrame) []rawFrame {
 	}
 }
 
-// TestTamper: changes to a file by someone who has no key.
+// TestTamper runs every case of docs/receipts-spec.md that a file alone can show.
 func TestTamper(t *testing.T) {
+	for _, cases := range tamperings(t) {
+		runTamper(t, cases)
+	}
+}
+
+// tamperings returns all cases by group; TestVectors writes them to files.
+func tamperings(t *testing.T) map[string]map[string]tampering {
+	t.Helper()
+	return map[string]map[string]tampering{
+		"keyless": keylessCases(t), "keyed": keyedCases(t), "bytes": byteCases(t), "limits": limitCases(t), "openings": openingCases(t),
+	}
+}
+
+// keylessCases: changes to a file by someone who has no key.
+func keylessCases(t *testing.T) map[string]tampering {
+	t.Helper()
 	w, end := story(t)
 	a := w.export(cut{sessions: []string{sessionA}, end: &end, bundles: [][]byte{bundleText}, events: true})
 	ab := w.export(cut{sessions: []string{sessionA, sessionB}})
@@ -83,7 +99,7 @@ func TestTamper(t *testing.T) {
 		fs[i].body, fs[j].body = fs[j].body, fs[i].body
 		return fs
 	}
-	cases := map[string]tampering{
+	return map[string]tampering{
 		"RC-01_flip_a_payload_bit": {edit(t, a, func(fs []rawFrame) []rawFrame { return flip(fs, find(fs, "receipt")[2], 40) }), o, 1, receipts.ClassPayload},
 		"RC-01_in_an_event":        {edit(t, a, func(fs []rawFrame) []rawFrame { return flip(fs, find(fs, "event")[0], 10) }), o, 1, receipts.ClassPayload},
 		"RC-02_deny_becomes_allow": {bytes.Replace(a, []byte(`"verdict":"deny"`), []byte(`"verdict":"allo"`), 1), o, 1, receipts.ClassPayload},
@@ -157,7 +173,6 @@ func TestTamper(t *testing.T) {
 		"RC-21_origin":                           {bytes.Replace(a, []byte("gatehouse-export/1 "+origin), []byte("gatehouse-export/1 gatehouse.example/node-2"), 1), o, 1, receipts.ClassSplice},
 		"RC-47_older_checkpoint_with_its_prefix": {c, o, 3, receipts.ClassEndAsOf},
 	}
-	runTamper(t, cases)
 }
 
 // editLine replaces word n of the i-th frame that begins with word.
@@ -202,9 +217,10 @@ func rehash(t *testing.T, file []byte) []byte {
 	return join(fs)
 }
 
-// TestTamperWithKeys: what a node could do whose keys are in wrong hands, or
-// whose code is wrong.
-func TestTamperWithKeys(t *testing.T) {
+// keyedCases: what a node could do whose keys are in wrong hands, or whose code
+// is wrong.
+func keyedCases(t *testing.T) map[string]tampering {
+	t.Helper()
 	closing := func(w *world) receipts.Receipt {
 		return receipts.Receipt{Type: receipts.TypeSessionClose, Close: &receipts.Close{
 			Reason: "completed", Count: w.chains[sessionC].seq + 1, Verdicts: w.chains[sessionC].tally.Verdicts}}
@@ -401,7 +417,7 @@ func TestTamperWithKeys(t *testing.T) {
 		w.add(sessionC, r)
 		cases["close_counts_other_verdicts"] = tampering{w.export(cut{sessions: []string{sessionC}}), w.options(), 1, receipts.ClassChain}
 	}
-	runTamper(t, cases)
+	return cases
 }
 
 // sealed appends r to a session as it is, seals it, and exports the session.
@@ -429,8 +445,10 @@ func (w *world) export2(session string) []byte {
 	return join(recount(slices.Concat(a[:len(a)-1], b[find(b, "seal")[0]:])))
 }
 
-// TestTamperBytes: sealed payloads that no careful writer makes.
-func TestTamperBytes(t *testing.T) {
+// byteCases: sealed payloads that no careful writer makes.
+func byteCases(t *testing.T) map[string]tampering {
+	t.Helper()
+	cases := map[string]tampering{}
 	base := func() (*world, receipts.Receipt, string) {
 		w, _ := story(t)
 		r := w.fill(sessionC, receipts.Receipt{Type: receipts.TypeOutcome, Out: &receipts.Out{Ref: digest("x"), Effect: "forwarded", Code: "code"}})
@@ -472,19 +490,19 @@ func TestTamperBytes(t *testing.T) {
 		"RC-45_nested":           {`"code":"code"`, `"code":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000), 1, receipts.ClassCanonical},
 		"RC-45_huge":             {`"code":"code"`, `"code":"` + strings.Repeat("x", receipts.MaxReceipt) + `"`, 1, receipts.ClassSchema},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w, r, b := base()
-			if !strings.Contains(b, tc.old) {
-				t.Fatalf("%q is not in %s", tc.old, b)
-			}
-			b = strings.Replace(b, tc.old, tc.new, 1)
-			want(t, verify(w.sealedBytes(sessionC, r, []byte(b)), w.options()), tc.exit, tc.class)
-		})
+		w, r, b := base()
+		if !strings.Contains(b, tc.old) {
+			t.Fatalf("%q is not in %s", tc.old, b)
+		}
+		b = strings.Replace(b, tc.old, tc.new, 1)
+		cases[name] = tampering{w.sealedBytes(sessionC, r, []byte(b)), w.options(), tc.exit, tc.class}
 	}
+	return cases
 }
 
-// TestTamperLimits: files that want to hurt the reader.
-func TestTamperLimits(t *testing.T) {
+// limitCases: files that want to hurt the reader.
+func limitCases(t *testing.T) map[string]tampering {
+	t.Helper()
 	w, end := story(t)
 	file := w.export(cut{sessions: []string{sessionA}, end: &end})
 	o := w.options()
@@ -493,7 +511,7 @@ func TestTamperLimits(t *testing.T) {
 	at := bytes.Index(file, []byte("\nseal "))
 	head := file[:at+1]
 	seal := func(n int) string { return split(t, file)[find(split(t, file), "seal")[n]].line }
-	runTamper(t, map[string]tampering{
+	return map[string]tampering{
 		"RC-45_file_above_the_limit": {file, small, 2, receipts.ClassUnreadable},
 		"RC-45_endless_line":         {append(slices.Clone(head), bytes.Repeat([]byte("x"), 1<<20)...), o, 2, receipts.ClassUnreadable},
 		"RC-45_endless_first_line":   {bytes.Repeat([]byte("x"), 1<<20), o, 2, receipts.ClassUnreadable},
@@ -503,7 +521,7 @@ func TestTamperLimits(t *testing.T) {
 		"RC-45_position_2_to_the_53": {append(slices.Clone(head), seal(0)+"\nreceipt 9007199254740991 - 2\n{}\nend 1\n"...), o, 1, receipts.ClassSeal},
 		"RC-45_group_of_a_million":   {editLine(t, file, "seal", 0, 3, "1000000"), o, 2, receipts.ClassUnreadable},
 		"RC-45_compressed":           {append([]byte{0x1f, 0x8b, 8}, file...), o, 2, receipts.ClassUnreadable},
-	})
+	}
 }
 
 // TestTamperMessages: one message of a stream against its headers.
@@ -547,7 +565,9 @@ func TestTamperObservation(t *testing.T) {
 	})
 }
 
-func TestTamperOpenings(t *testing.T) {
+// openingCases: what an opening may claim.
+func openingCases(t *testing.T) map[string]tampering {
+	t.Helper()
 	w, _ := story(t)
 	good := receipts.Opening{Session: sessionA, Seq: 2, Label: "path", Key: receipts.CommitKey(sessionKey, "path"), Value: []byte(requestPath)}
 	cases := map[string]tampering{}
@@ -567,7 +587,7 @@ func TestTamperOpenings(t *testing.T) {
 		}
 		cases["RC-32_"+name] = tc
 	}
-	runTamper(t, cases)
+	return cases
 }
 
 const canary = "ghs_c4n4ry/+Secret?Value\"42\\zz"

@@ -7,7 +7,11 @@ import (
 	"gatehouse/receipts"
 )
 
-func TestVerify(t *testing.T) {
+func TestVerify(t *testing.T) { runTamper(t, verifyCases(t)) }
+
+// verifyCases: files as they were written, read in different ways.
+func verifyCases(t *testing.T) map[string]tampering {
+	t.Helper()
 	w, end := story(t)
 	fresh := w.options()
 	fresh.Checkpoint = end.note
@@ -21,13 +25,8 @@ func TestVerify(t *testing.T) {
 	closed := cut{sessions: []string{sessionA}, end: &end, bundles: [][]byte{bundleText}, events: true}
 	open := cut{sessions: []string{sessionC}, end: &end}
 
-	for name, tc := range map[string]struct {
-		file  []byte
-		o     receipts.Options
-		exit  receipts.Exit
-		class receipts.Class
-	}{
-		"closed session":                       {w.export(closed), w.options(), 0, receipts.ClassComplete},
+	return map[string]tampering{
+		"closed_session":                       {w.export(closed), w.options(), 0, receipts.ClassComplete},
 		"closed session alone":                 {w.export(cut{sessions: []string{sessionA}}), w.options(), 0, receipts.ClassComplete},
 		"refused session":                      {w.export(cut{sessions: []string{sessionB}}), w.options(), 0, receipts.ClassComplete},
 		"two closed sessions":                  {w.export(cut{sessions: []string{sessionA, sessionB}}), w.options(), 0, receipts.ClassComplete},
@@ -53,8 +52,6 @@ func TestVerify(t *testing.T) {
 		"not an export":                        {[]byte("#!/bin/sh\nexit 0\n"), w.options(), 2, receipts.ClassUnreadable},
 		"a receipt":                            {w.groups[0].leaves[0].data, w.options(), 2, receipts.ClassUnreadable},
 		"newer export":                         {[]byte("gatehouse-export/2 " + origin + "\n"), w.options(), 6, receipts.ClassUnsupported},
-	} {
-		t.Run(name, func(t *testing.T) { want(t, verify(tc.file, tc.o), tc.exit, tc.class) })
 	}
 }
 
