@@ -14,3 +14,15 @@ const (
 	BlobTooLarge    Code = "blob_too_large"    // over the store's limit
 	BlobNameInvalid Code = "blob_name_invalid" // not a lower hex SHA-256
 )
+
+// Codes of the notary.
+const (
+	KeysMissing     Code = "keys_missing"     // the key folder is not there, or lacks a key that the node needs
+	KeysInvalid     Code = "keys_invalid"     // a key file is malformed, open to others, or not in the keyset
+	KeysExist       Code = "keys_exist"       // keys would have been overwritten
+	LogInconsistent Code = "log_inconsistent" // the journal holds a log that this node cannot have written
+	NotStarted      Code = "not_started"      // the notary has not folded the journal yet
+	SessionUnknown  Code = "session_unknown"  // no such open session
+	SessionExists   Code = "session_exists"   // the session has a chain already
+	ChainClosed     Code = "chain_closed"     // session.close is written: nothing may follow
+)

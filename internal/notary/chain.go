@@ -1,0 +1,282 @@
+package notary
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"gatehouse/internal/journal"
+	"gatehouse/internal/problem"
+	"gatehouse/internal/secret"
+	"gatehouse/receipts"
+)
+
+// Chain is one session's receipts, or the node's control chain. It is safe for
+// concurrent use; the order of receipts is the order of the calls.
+type Chain struct {
+	n       *Notary
+	session string
+	subject string
+	key     [32]byte // commitment key; zero on the control chain
+
+	mu      sync.Mutex
+	link    link
+	start   time.Time // when Mono was zero
+	closed  bool
+	tally   receipts.Tally
+	pending map[receipts.Hash]struct{} // passed decisions without an outcome
+	labels  map[string][32]byte        // receipts.CommitKey by label
+	known   [][]byte                   // secret values that may stand in no receipt
+	redact  *receipts.Redactor         // over known, nil when there are none
+	info    OpenSession
+}
+
+// link is the end of a chain: what the next receipt continues.
+type link struct {
+	seq  uint64 // of the next receipt
+	prev receipts.Hash
+	last time.Time
+	mono uint64
+}
+
+// Session returns the session's id.
+func (c *Chain) Session() string { return c.session }
+
+// Info describes the session as its chain tells it.
+func (c *Chain) Info() OpenSession {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	info := c.info
+	info.Seq, info.Pending = c.link.seq, len(c.pending)
+	return info
+}
+
+// Append writes r as the chain's next receipt and returns its leaf hash when it
+// is durable. It fills V, Log, Session, Seq, Prev, Epoch, T and Mono. If ctx ends
+// first the receipt may still become durable. After any error but that nothing
+// was added to the chain, unless the error is problem.JournalFailed, after which
+// no chain goes on.
+func (c *Chain) Append(ctx context.Context, r receipts.Receipt) (receipts.Hash, error) {
+	leaf, ticket, err := c.Enqueue(r)
+	if err != nil {
+		return receipts.Hash{}, err
+	}
+	if _, err := ticket.Wait(ctx); err != nil {
+		return receipts.Hash{}, fmt.Errorf("receipt %s: %w", r.Type, err)
+	}
+	return leaf, nil
+}
+
+// Enqueue is Append without the wait: the receipt has its place, and is durable
+// when the ticket says so.
+func (c *Chain) Enqueue(r receipts.Receipt) (receipts.Hash, journal.Ticket, error) {
+	if r.Type == receipts.TypeSessionOpen || r.Type == receipts.TypeSessionClose {
+		return receipts.Hash{}, journal.Ticket{}, problem.New(problem.Usage, "a chain is opened and closed by Open and Close", "")
+	}
+	return c.add(r, nil)
+}
+
+// Close writes outcome unknown for every decision that has none, and
+// session.close, after which nothing may follow. It fills Count, Verdicts,
+// Unknown and Spent, and returns when the receipt is durable.
+func (c *Chain) Close(ctx context.Context, cl receipts.Close) (receipts.Hash, error) {
+	if c == c.n.control {
+		return receipts.Hash{}, problem.New(problem.Usage, "the control chain is never closed", "")
+	}
+	leaf, ticket, err := c.end(cl)
+	if err != nil {
+		return receipts.Hash{}, err
+	}
+	c.n.drop(c.session)
+	if _, err := ticket.Wait(ctx); err != nil {
+		return receipts.Hash{}, fmt.Errorf("close session: %w", err)
+	}
+	return leaf, nil
+}
+
+// end writes the last receipts of the chain, with nothing in between.
+func (c *Chain) end(cl receipts.Close) (receipts.Hash, journal.Ticket, error) {
+	c.n.order.RLock()
+	defer c.n.order.RUnlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := c.settle("session_ended"); err != nil {
+		return receipts.Hash{}, journal.Ticket{}, err
+	}
+	return c.write(receipts.Receipt{Type: receipts.TypeSessionClose, Close: &cl}, nil)
+}
+
+// settle writes outcome unknown for the decisions that wait for one, under the
+// locks. It returns the ticket of the last; the journal keeps the order, so
+// waiting for it is waiting for all.
+func (c *Chain) settle(code string) (last *journal.Ticket, err error) {
+	waiting := slices.SortedFunc(maps.Keys(c.pending), func(a, b receipts.Hash) int { return slices.Compare(a[:], b[:]) })
+	for _, of := range waiting {
+		_, ticket, err := c.write(receipts.Receipt{Type: receipts.TypeOutcome, Out: &receipts.Out{Ref: of, Effect: "unknown", Code: code}}, nil)
+		if err != nil {
+			return last, err
+		}
+		last = &ticket
+	}
+	return last, nil
+}
+
+// answer writes the outcome of a decision that waits for one. It returns false
+// when the decision has its outcome already, or is none of this chain's.
+func (c *Chain) answer(of receipts.Hash, out receipts.Out) (journal.Ticket, bool, error) {
+	c.n.order.RLock()
+	defer c.n.order.RUnlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.pending[of]; !ok || c.closed {
+		return journal.Ticket{}, false, nil
+	}
+	_, ticket, err := c.write(receipts.Receipt{Type: receipts.TypeOutcome, Out: &out}, nil)
+	return ticket, err == nil, err
+}
+
+// add gives r its place in the chain and in the journal, behind the records
+// given, which become durable together with it. index, if set, receives the log
+// index before the ticket is done.
+func (c *Chain) add(r receipts.Receipt, index *uint64, before ...journal.Record) (receipts.Hash, journal.Ticket, error) {
+	c.n.order.RLock()
+	defer c.n.order.RUnlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.write(r, index, before...)
+}
+
+// write is add under the locks.
+func (c *Chain) write(r receipts.Receipt, index *uint64, before ...journal.Record) (receipts.Hash, journal.Ticket, error) {
+	if c.closed { // RC-12
+		return receipts.Hash{}, journal.Ticket{}, problem.New(problem.ChainClosed, "the session's chain is closed", "")
+	}
+	if c.n.j == nil {
+		return receipts.Hash{}, journal.Ticket{}, errNotStarted
+	}
+	next := c.link
+	c.stamp(&r, &next)
+	payload, err := c.encode(&r)
+	if err != nil {
+		return receipts.Hash{}, journal.Ticket{}, err
+	}
+	leaf := receipts.Leaf(payload)
+	c.n.take(leaf, flight{chain: c, seq: r.Seq, typ: r.Type, index: index})
+	recs := append(before, journal.Record{Kind: journal.KindReceipt, Subject: c.subject, Data: payload})
+	put := c.n.j.Append
+	if ends(r.Type) {
+		put = c.n.j.AppendReserved
+	}
+	ticket := put(recs...)
+	if err := ticket.Refused(); err != nil {
+		c.n.land(leaf) // it has no place, and the next receipt takes this one's
+		return receipts.Hash{}, ticket, fmt.Errorf("receipt %s: %w", r.Type, err)
+	}
+	next.seq, next.prev = r.Seq+1, leaf
+	c.link = next
+	c.account(&r, leaf)
+	return leaf, ticket, nil
+}
+
+// ends reports whether a receipt ends something: it must still go through when
+// the disk is full.
+func ends(t receipts.Type) bool {
+	switch t {
+	case receipts.TypeOutcome, receipts.TypeSessionState, receipts.TypeSessionClose, receipts.TypeLoss, receipts.TypeCredentialRevoke:
+		return true
+	}
+	return false
+}
+
+// stamp fills what the chain knows. Times never run backwards in a chain,
+// whatever the clock does.
+func (c *Chain) stamp(r *receipts.Receipt, next *link) {
+	now := c.n.o.Clock()
+	if c.start.IsZero() {
+		c.start = now
+	}
+	next.last = now.UTC().Round(0)
+	if next.last.Before(c.link.last) { // RC-44
+		next.last = c.link.last
+	}
+	if mono := now.Sub(c.start); mono > 0 {
+		next.mono = max(c.link.mono, uint64(mono))
+	}
+	r.V, r.Log, r.Session, r.Epoch = receipts.Version, c.n.origin, c.session, 1
+	r.Seq, r.Prev, r.T, r.Mono = next.seq, next.prev, next.last, next.mono
+	if r.Close != nil {
+		cl := *r.Close
+		cl.Count, cl.Unknown, cl.Spent = next.seq+1, c.tally.Unknown, c.tally.Spent
+		cl.Verdicts = maps.Clone(c.tally.Verdicts)
+		r.Close = &cl
+	}
+	if r.Obs != nil && r.Obs.Build.IsZero() {
+		obs := *r.Obs
+		obs.Build = c.n.o.Build
+		r.Obs = &obs
+	}
+}
+
+// encode returns the receipt's bytes. A field that holds a known secret is
+// replaced; the decision stays.
+func (c *Chain) encode(r *receipts.Receipt) ([]byte, error) {
+	if c.redact != nil { // RC-33
+		return c.redact.Encode(r)
+	}
+	return r.Encode()
+}
+
+// account takes a receipt into the chain's totals.
+func (c *Chain) account(r *receipts.Receipt, leaf receipts.Hash) {
+	c.tally.Add(r, leaf)
+	switch r.Type {
+	case receipts.TypeSessionOpen:
+		c.info.Since = r.T
+	case receipts.TypeSessionState:
+		c.info.State, c.info.Level = r.State.To, r.State.Level
+	case receipts.TypeSessionClose:
+		c.closed, c.known, c.redact = true, nil, nil
+	case receipts.TypeDecision:
+		if r.Dec.Passed {
+			c.pending[leaf] = struct{}{}
+		}
+	case receipts.TypeOutcome:
+		delete(c.pending, r.Out.Ref)
+	}
+}
+
+// Guard names values that may stand in no receipt of the chain from now on:
+// what was minted, injected or handed out for the session. They are kept in
+// memory in searchable form until the chain is closed.
+func (c *Chain) Guard(values ...secret.Value) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, v := range values {
+		c.known = append(c.known, slices.Clone(v.Reveal()))
+	}
+	c.redact = receipts.NewRedactor(c.known...)
+}
+
+// Commit returns the keyed commitment to value under a label: receipts.Commit
+// with the key that receipts.CommitKey derives from the session's random key.
+func (c *Chain) Commit(label string, value []byte) receipts.Hash {
+	return receipts.Commit(c.labelKey(label), value)
+}
+
+// labelKey caches derived keys: deriving costs as much as committing.
+func (c *Chain) labelKey(label string) [32]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok := c.labels[label]
+	if !ok {
+		k = receipts.CommitKey(c.key[:], label)
+		if c.labels == nil {
+			c.labels = map[string][32]byte{}
+		}
+		c.labels[label] = k
+	}
+	return k
+}

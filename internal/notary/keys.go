@@ -1,0 +1,265 @@
+package notary
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"gatehouse/internal/problem"
+	"gatehouse/internal/secret"
+	"gatehouse/receipts"
+)
+
+// Files of a key folder.
+const (
+	rootFile       = "root.key"
+	sealFile       = "seal.key"
+	checkpointFile = "checkpoint.key"
+	nodeFile       = "node.key"
+	keysetFile     = "keyset.note"
+	maxKeyFile     = 1 << 20
+)
+
+// Keys are what a node signs and encrypts with. The root key, which signs the
+// keyset, may be absent: it belongs offline.
+type Keys struct {
+	keyset     *receipts.Keyset
+	note       []byte
+	root       ed25519.PrivateKey // nil when offline
+	seal       ed25519.PrivateKey
+	checkpoint ed25519.PrivateKey
+	node       secret.Value
+}
+
+// NewKeys makes keys in memory, for a log of one run. Origin is the log's name
+// in C2SP form, for example gatehouse.example/node-1.
+func NewKeys(origin string) (*Keys, error) {
+	if err := receipts.CheckName(origin); err != nil {
+		return nil, problem.Wrap(err, problem.KeysInvalid, "the log's origin is malformed",
+			"Use a name like gatehouse.example/node-1.")
+	}
+	k := &Keys{}
+	for _, p := range []*ed25519.PrivateKey{&k.root, &k.seal, &k.checkpoint} {
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			return nil, fmt.Errorf("generate keys: %w", err)
+		}
+		*p = key
+	}
+	node := make([]byte, 32)
+	rand.Read(node) //nolint:errcheck,gosec // crypto/rand.Read never fails since Go 1.24
+	k.node = secret.New(node)
+	k.keyset = &receipts.Keyset{
+		Origin: origin, Serial: 1,
+		Root: receipts.Key{Purpose: receipts.RootKey, Name: origin + "/root", Public: public(k.root)},
+		Keys: []receipts.Key{
+			{Purpose: receipts.SealKey, Name: origin + "/seal", Public: public(k.seal)},
+			{Purpose: receipts.CheckpointKey, Name: origin, Public: public(k.checkpoint)},
+		},
+	}
+	var err error
+	if k.note, err = k.keyset.Sign(k.root); err != nil {
+		return nil, fmt.Errorf("generate keys: %w", err)
+	}
+	return k, nil
+}
+
+// GenerateKeys makes keys and writes them to dir, each file 0600. It overwrites
+// nothing: problem.KeysExist. It returns the root's fingerprint, which auditors
+// pin; the caller tells the operator to move root.key offline.
+func GenerateKeys(dir, origin string) (rootFingerprint string, err error) {
+	k, err := NewKeys(origin)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("generate keys: %w", err)
+	}
+	files := map[string][]byte{
+		nodeFile:   []byte(base64.StdEncoding.EncodeToString(k.node.Reveal()) + "\n"),
+		keysetFile: k.note,
+	}
+	for name, key := range map[string]ed25519.PrivateKey{rootFile: k.root, sealFile: k.seal, checkpointFile: k.checkpoint} {
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			return "", fmt.Errorf("generate keys: %w", err)
+		}
+		files[name] = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	}
+	for name := range files { // all or nothing, as far as a folder allows
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return "", problem.New(problem.KeysExist, "there are keys in "+dir+" already",
+				"Use another folder; a node that loses its keys cannot continue its log.")
+		}
+	}
+	for name, b := range files {
+		if err := writeKeyFile(filepath.Join(dir, name), b); err != nil {
+			return "", fmt.Errorf("generate keys: %w", err)
+		}
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return "", fmt.Errorf("generate keys: %w", err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return "", fmt.Errorf("generate keys: %w", err)
+	}
+	return k.RootFingerprint(), nil
+}
+
+func writeKeyFile(path string, b []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// LoadKeys reads the keys that GenerateKeys wrote. It refuses files that others
+// may read, symbolic links, and keys that the keyset does not name.
+func LoadKeys(dir string) (*Keys, error) {
+	k := &Keys{}
+	note, err := readKeyFile(dir, keysetFile)
+	if err != nil {
+		return nil, err
+	}
+	k.note = note
+	// The keyset is the node's own: it is checked against the root it names.
+	// Auditors check it against the root they pinned.
+	ks, err := receipts.ParseKeyset(note, "")
+	if ks == nil {
+		return nil, invalidKey(keysetFile, err)
+	}
+	k.keyset = ks
+	b, err := readKeyFile(dir, nodeFile)
+	if err != nil {
+		return nil, err
+	}
+	node, err := base64.StdEncoding.DecodeString(trimNewline(b))
+	if err != nil || len(node) != 32 {
+		return nil, invalidKey(nodeFile, errors.New("32 bytes in base64 expected"))
+	}
+	k.node = secret.New(node)
+	if k.seal, err = readSigningKey(dir, sealFile); err != nil {
+		return nil, err
+	}
+	if k.checkpoint, err = readSigningKey(dir, checkpointFile); err != nil {
+		return nil, err
+	}
+	for name, key := range map[string]struct {
+		purpose receipts.Purpose
+		private ed25519.PrivateKey
+	}{sealFile: {receipts.SealKey, k.seal}, checkpointFile: {receipts.CheckpointKey, k.checkpoint}} {
+		if active, ok := ks.Active(key.purpose); !ok || !active.Public.Equal(public(key.private)) {
+			return nil, invalidKey(name, errors.New("the keyset does not name it as the active key"))
+		}
+	}
+	k.root, err = readSigningKey(dir, rootFile)
+	if problem.CodeOf(err) == problem.KeysMissing {
+		return k, nil // offline, as it should be
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !ks.Root.Public.Equal(public(k.root)) {
+		return nil, invalidKey(rootFile, errors.New("the keyset is signed by another root"))
+	}
+	return k, nil
+}
+
+func readSigningKey(dir, name string) (ed25519.PrivateKey, error) {
+	b, err := readKeyFile(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	block, rest := pem.Decode(b)
+	if block == nil || block.Type != "PRIVATE KEY" || len(rest) > 0 {
+		return nil, invalidKey(name, errors.New("one PEM block PRIVATE KEY expected"))
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, invalidKey(name, errors.New("not a PKCS 8 key")) // the cause may quote key bytes
+	}
+	key, ok := parsed.(ed25519.PrivateKey)
+	if !ok {
+		return nil, invalidKey(name, errors.New("not an Ed25519 key"))
+	}
+	return key, nil
+}
+
+func readKeyFile(dir, name string) ([]byte, error) {
+	path := filepath.Join(dir, name)
+	// O_NONBLOCK: a pipe put in place of the file must not hang the start.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, problem.Wrap(err, problem.KeysMissing, "there is no "+name+" in "+dir, "Run gatehouse init, or restore the keys.")
+	}
+	if err != nil {
+		return nil, invalidKey(name, err)
+	}
+	defer f.Close() //nolint:errcheck // read only
+	st, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, invalidKey(name, err)
+	case !st.Mode().IsRegular():
+		return nil, invalidKey(name, errors.New("not a regular file"))
+	case st.Mode().Perm()&0o077 != 0 && name != keysetFile:
+		return nil, problem.New(problem.KeysInvalid, name+" is open to others", "chmod 600 "+path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
+	if err != nil || len(b) > maxKeyFile {
+		return nil, invalidKey(name, errors.Join(err, errors.New("at most 1 MiB expected")))
+	}
+	return b, nil
+}
+
+func invalidKey(name string, err error) error {
+	return problem.Wrap(err, problem.KeysInvalid, name+" cannot be used", "Restore the keys from their backup.")
+}
+
+func trimNewline(b []byte) string {
+	if n := len(b); n > 0 && b[n-1] == '\n' {
+		b = b[:n-1]
+	}
+	return string(b)
+}
+
+func public(k ed25519.PrivateKey) ed25519.PublicKey { return ed25519.PublicKey(k[32:]) }
+
+// Origin returns the name of the log.
+func (k *Keys) Origin() string { return k.keyset.Origin }
+
+// RootFingerprint returns what auditors pin.
+func (k *Keys) RootFingerprint() string { return k.keyset.RootFingerprint() }
+
+// RootOffline reports whether the root key is not here, as it should be.
+func (k *Keys) RootOffline() bool { return k.root == nil }
+
+// Keyset returns the keys' public side. The caller must not change it.
+func (k *Keys) Keyset() *receipts.Keyset { return k.keyset }
+
+// Note returns the keyset as signed by the root.
+func (k *Keys) Note() []byte { return k.note }
+
+// NodeKey returns the key for the journal's private records.
+func (k *Keys) NodeKey() secret.Value { return k.node }
+
+// String names the log, so that no verb prints a private key.
+func (k *Keys) String() string { return "keys of " + k.keyset.Origin }
+
+// GoString is String.
+func (k *Keys) GoString() string { return k.String() }
+
+// Format is String for every verb.
+func (k *Keys) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.String()) }

@@ -1,0 +1,212 @@
+package notary
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"gatehouse/enforcers"
+	"gatehouse/internal/authority"
+	"gatehouse/internal/problem"
+	"gatehouse/receipts"
+)
+
+// Labels of commitments in Act.Args. "in" is the label of Receipt.In.
+const (
+	labelInput     = "in"
+	labelPath      = "path"
+	labelQuery     = "query"
+	labelBody      = "body"
+	labelRef       = "ref"     // names, one a line
+	labelUpdate    = "update"  // "<old> <new>", one a line
+	labelChanged   = "changed" // paths, one a line
+	labelArguments = "arguments"
+)
+
+// Recorder returns the gate's recorder of a session. obs says who judges and is
+// written into every decision.
+func (c *Chain) Recorder(obs receipts.Obs) enforcers.Recorder { return &recorder{c, obs} }
+
+type recorder struct {
+	c   *Chain
+	obs receipts.Obs
+}
+
+// Decision writes a decision receipt. When the wait for its durability is given
+// up, the action does not happen and the chain says so.
+func (r *recorder) Decision(ctx context.Context, a *enforcers.Action, d *enforcers.Decision, durable bool) (receipts.Hash, error) {
+	input, err := a.Canonical()
+	if err != nil {
+		return receipts.Hash{}, err
+	}
+	obs := r.obs
+	rec := receipts.Receipt{Type: receipts.TypeDecision, Act: r.act(a), Obs: &obs, In: r.c.Commit(labelInput, input)}
+	rec.Dec = &receipts.Dec{
+		Verdict: receipts.Verdict(d.Effect), Mode: d.Mode, Passed: d.Passed, Fault: d.Fault,
+		Rule: d.Rule, Reason: d.Reason, Policy: d.Policy, Module: d.Module, By: d.By,
+		Gen: a.Generation, Fuel: d.Fuel, Dur: d.Micros, Held: d.Held, Dev: d.Dev,
+	}
+	tidy(&rec)
+	leaf, ticket, err := r.c.Enqueue(rec)
+	if err != nil || !durable {
+		return leaf, err
+	}
+	if _, err := ticket.Wait(ctx); err != nil {
+		if d.Passed && problem.CodeOf(err) != problem.JournalFailed {
+			r.Outcome(leaf, enforcers.Outcome{Effect: enforcers.NotForwarded, Code: "not_awaited"})
+		}
+		return receipts.Hash{}, err
+	}
+	return leaf, nil
+}
+
+// Outcome enqueues the outcome of a decision. The first one counts; a decision
+// whose outcome cannot be written gets outcome unknown when the journal is next
+// replayed.
+func (r *recorder) Outcome(of receipts.Hash, o enforcers.Outcome) {
+	_, _, _ = r.c.answer(of, outcome(of, o))
+}
+
+var errNoDecision = errors.New("progress of an action that has no open decision")
+
+// Progress writes a progress receipt of a decision that has no outcome yet.
+func (r *recorder) Progress(ctx context.Context, of receipts.Hash, o enforcers.Outcome, durable bool) error {
+	if !r.c.waits(of) {
+		return errNoDecision
+	}
+	out := outcome(of, o)
+	_, ticket, err := r.c.Enqueue(receipts.Receipt{Type: receipts.TypeProgress, Out: &out})
+	if err != nil || !durable {
+		return err
+	}
+	_, err = ticket.Wait(ctx)
+	return err
+}
+
+// waits reports whether a decision of the chain has no outcome yet.
+func (c *Chain) waits(of receipts.Hash) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.pending[of]
+	return ok
+}
+
+func outcome(of receipts.Hash, o enforcers.Outcome) receipts.Out {
+	out := receipts.Out{
+		Ref: of, Effect: o.Effect, Code: o.Code, Address: o.Address,
+		Status: o.Status, Up: o.Up, Down: o.Down, Spent: o.Spent,
+	}
+	// An outcome must not be lost to a value nobody foresaw.
+	if out.Effect != enforcers.Forwarded && out.Effect != enforcers.NotForwarded {
+		out.Effect = enforcers.Unknown
+	}
+	if out.Status < 0 || out.Status > 999 {
+		out.Status = 0
+	}
+	out.Code, out.Address = code(out.Code), code(out.Address)
+	return out
+}
+
+// unlisted replaces a word that is not a code.
+const unlisted = "unlisted"
+
+// tidy keeps free text out of a decision: what an enforcer or a client chose the
+// words of stands in a receipt only in the form of a code, and a receipt is
+// never refused for its words.
+func tidy(r *receipts.Receipt) {
+	for _, p := range []*string{&r.Dec.Fault, &r.Dec.Rule, &r.Dec.Reason, &r.Dec.By, &r.Act.Method, &r.Act.Name, &r.Act.Host, &r.Act.Repository, &r.Act.Connection} {
+		if c := code(*p); c != *p {
+			*p = c
+			if r.Red == nil {
+				r.Red = map[string]uint64{}
+			}
+			r.Red["text"]++
+		}
+	}
+}
+
+// code returns s if it has the form of an id, a name or a code.
+func code(s string) string {
+	if len(s) > 256 {
+		return unlisted
+	}
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' || strings.IndexByte("\"'`<>\\|", s[i]) >= 0 {
+			return unlisted
+		}
+	}
+	return s
+}
+
+// act turns an action into its closed form: hosts, ids and counters stand as
+// they are, paths, queries, refs and bodies as commitments.
+func (r *recorder) act(a *enforcers.Action) *receipts.Act {
+	act := &receipts.Act{
+		ID: a.ID, Kind: string(a.Kind), Connection: a.Connection, Authority: a.Authority(),
+		Args: map[string]receipts.Hash{}, Units: map[string]uint64{},
+	}
+	commit := func(label, value string) {
+		if value != "" {
+			act.Args[label] = r.c.Commit(label, []byte(value))
+		}
+	}
+	count := func(unit string, n int64) {
+		if n > 0 {
+			act.Units[unit] = uint64(n)
+		}
+	}
+	to := func(t authority.Authority) {
+		act.Scheme, act.Host, act.Port = t.Scheme(), t.Host(), t.Port()
+	}
+	switch {
+	case a.Connect != nil:
+		to(a.Connect.To)
+		act.Blind = a.Connect.Blind
+	case a.HTTP != nil:
+		to(a.HTTP.To)
+		act.Method = a.HTTP.Method
+		commit(labelPath, a.HTTP.Path)
+		commit(labelQuery, a.HTTP.Query)
+		commit(labelBody, string(a.HTTP.Body.Bytes))
+		count("body", a.HTTP.Body.Length)
+	case a.DNS != nil:
+		act.Host, act.Name = a.DNS.Name, a.DNS.Type
+	case a.Fetch != nil:
+		to(a.Fetch.To)
+		act.Repository = a.Fetch.Repository
+		commit(labelPath, a.Fetch.Path)
+	case a.Push != nil:
+		to(a.Push.To)
+		act.Repository = a.Push.Repository
+		commit(labelPath, a.Push.Path)
+		commit(labelRef, lines(a.Push.Commands, func(u enforcers.RefUpdate) string { return u.Ref }))
+		commit(labelUpdate, lines(a.Push.Commands, func(u enforcers.RefUpdate) string { return u.Old + " " + u.New }))
+		commit(labelChanged, strings.Join(a.Push.Changed, "\n"))
+		count("commands", int64(len(a.Push.Commands)))
+		count("changed", int64(len(a.Push.Changed)))
+	case a.Model != nil:
+		to(a.Model.To)
+		act.Name = a.Model.Model
+		count("max_tokens", a.Model.MaxTokens)
+	case a.Operation != nil:
+		act.Name = a.Operation.Name
+		commit(labelArguments, string(a.Operation.Args))
+	case a.Telemetry != nil:
+		to(a.Telemetry.To)
+		commit(labelPath, a.Telemetry.Path)
+		count("body", a.Telemetry.Size)
+	case a.Spawn != nil:
+		act.Name = a.Spawn.Bundle
+		count("depth", int64(a.Spawn.Depth))
+		count("count", int64(a.Spawn.Count))
+	}
+	return act
+}
+
+func lines[T any](list []T, line func(T) string) string {
+	out := make([]string, len(list))
+	for i, v := range list {
+		out[i] = line(v)
+	}
+	return strings.Join(out, "\n")
+}

@@ -1,0 +1,178 @@
+package notary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"gatehouse/internal/journal"
+	"gatehouse/internal/problem"
+	"gatehouse/receipts"
+)
+
+// minSnapshot is how many leaves must have come since the last snapshot.
+const minSnapshot = 10_000
+
+// Run checkpoints the log as it grows, writes heartbeats while sessions are open
+// and takes snapshots, until ctx ends; then it checkpoints once more. It returns
+// nil after ctx, or the error after which the journal takes nothing more.
+func (n *Notary) Run(ctx context.Context) error {
+	tick := time.NewTicker(n.o.CheckpointEvery)
+	defer tick.Stop()
+	var beat, kept time.Duration
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+			defer cancel()
+			return n.step(last, false, false)
+		case <-tick.C:
+		}
+		beat, kept = beat+n.o.CheckpointEvery, kept+n.o.CheckpointEvery
+		err := n.step(ctx, beat >= n.o.HeartbeatEvery, kept >= n.o.SnapshotEvery)
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("notary: %w", err)
+		}
+		if beat >= n.o.HeartbeatEvery {
+			beat = 0
+		}
+		if kept >= n.o.SnapshotEvery {
+			kept = 0
+		}
+	}
+}
+
+// step does what is due. A full disk is no error: it is over when it is over.
+func (n *Notary) step(ctx context.Context, beat, snapshot bool) error {
+	err := func() error {
+		if beat {
+			if err := n.heartbeat(ctx); err != nil {
+				return err
+			}
+		}
+		if n.grown() {
+			if _, err := n.checkpoint(ctx); err != nil {
+				return err
+			}
+		}
+		if snapshot && n.Size() >= n.kept+minSnapshot {
+			return n.Snapshot(ctx)
+		}
+		return nil
+	}()
+	if problem.CodeOf(err) == problem.JournalFull || problem.CodeOf(err) == problem.JournalLimit {
+		return nil
+	}
+	return err
+}
+
+// grown reports whether leaves lie behind the newest checkpoint.
+func (n *Notary) grown() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return uint64(n.tree.size) > n.covered //nolint:gosec // G115: not negative
+}
+
+// heartbeat writes a heartbeat if any session is open, so that silence shows.
+func (n *Notary) heartbeat(ctx context.Context) error {
+	n.mu.Lock()
+	b := receipts.Heartbeat{Open: uint64(len(n.chains)), Size: uint64(n.tree.size)} //nolint:gosec // G115: not negative
+	if n.last != nil {
+		b.Head = n.last.checkpoint.Root
+	}
+	n.mu.Unlock()
+	if b.Open == 0 {
+		return nil
+	}
+	_, err := n.control.Append(ctx, receipts.Receipt{Type: receipts.TypeHeartbeat, Beat: &b})
+	return err
+}
+
+// Checkpoint makes a fresh checkpoint and returns its note.
+func (n *Notary) Checkpoint(ctx context.Context) ([]byte, error) {
+	e, err := n.checkpoint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return e.note, nil
+}
+
+// checkpoint writes a manifest and signs the tree that ends in it. The note is
+// signed only when everything it covers is durable.
+func (n *Notary) checkpoint(ctx context.Context) (*ending, error) {
+	n.tickets.Lock()
+	defer n.tickets.Unlock()
+	n.mu.Lock()
+	if !n.started {
+		n.mu.Unlock()
+		return nil, errNotStarted
+	}
+	e := &ending{doc: receipts.ManifestDoc{
+		Size: uint64(n.tree.size), Sessions: n.totals.Sessions, Closed: n.totals.Closed, //nolint:gosec // G115: not negative
+		Receipts: n.totals.Receipts, Losses: n.totals.Losses, Tree: uint64(len(n.heads)),
+	}}
+	for _, h := range n.heads {
+		e.heads = append(e.heads, h.Head)
+	}
+	n.mu.Unlock()
+	var err error
+	if e.doc.Heads, err = receipts.HeadsRoot(e.heads); err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+
+	var index uint64
+	doc := e.doc
+	leaf, ticket, err := n.control.add(receipts.Receipt{Type: receipts.TypeManifest, Man: &doc}, &index)
+	if err != nil {
+		return nil, err
+	}
+	pos, err := ticket.Wait(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	if e.manifest, err = n.payload(pos, leaf); err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	n.mu.Lock()
+	v := n.tree.view(n.j)
+	n.mu.Unlock()
+	e.checkpoint = receipts.Checkpoint{Origin: n.origin, Size: index + 1, Time: n.o.Clock().UTC()}
+	if e.checkpoint.Root, err = v.root(e.checkpoint.Size); err != nil {
+		return nil, err
+	}
+	if e.note, err = receipts.SignCheckpoint(n.o.Keys.checkpoint, e.checkpoint); err != nil {
+		return nil, err
+	}
+	if _, err := n.j.Append(journal.Record{Kind: journal.KindCheckpoint, Subject: n.logName, Data: e.note}).Wait(ctx); err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stated(e.doc.Size)
+	n.last, n.head, n.covered = e, e.note, e.checkpoint.Size
+	return e, nil
+}
+
+// payload reads a durable leaf back: what is proven is what is on the disk.
+func (n *Notary) payload(pos uint64, leaf receipts.Hash) ([]byte, error) {
+	for group, err := range n.j.Groups(pos) {
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range group {
+			if r.Pos == pos && receipts.Leaf(r.Data) == leaf {
+				return r.Data, nil
+			}
+		}
+		break
+	}
+	return nil, inconsistent(pos, errors.New("the journal gives back other bytes than it was given"))
+}
+
+func values(m map[string]*Chain) []*Chain { return slices.Collect(maps.Values(m)) }
+
+func duration(ns uint64) time.Duration { return time.Duration(min(ns, math.MaxInt64)) }
