@@ -52,7 +52,7 @@ func (g *Gatekeeper) verify(m Message) (*event.Event, receipts.Hash, error) {
 		return problem.New(problem.EventUnsealed, fmt.Sprintf(format, a...), "")
 	}
 	leaf := receipts.Leaf(m.Data)
-	h, err := receipts.ParseHeader(m.Header[SealHeader])
+	h, err := receipts.ParseHeader(m.Header[receipts.HeaderSeal])
 	if err != nil {
 		return nil, leaf, unsealed("no readable seal")
 	}

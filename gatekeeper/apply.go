@@ -16,9 +16,9 @@ import (
 
 // Results of an Apply, as receipts have them.
 const (
-	resultApplied   = "applied"
-	resultWaiting   = "waiting"
-	resultRejected  = "rejected"
+	ResultApplied   = "applied"
+	ResultWaiting   = "waiting"
+	ResultRejected  = "rejected"
 	ResultUnchanged = "unchanged" // never a receipt: nothing happened
 )
 
@@ -95,14 +95,14 @@ func (g *Gatekeeper) apply(ctx context.Context, b *bundle.Bundle, have *desired,
 		lc := *g.o.Lint
 		lc.Bundles, lc.Now = all, g.o.Clock()
 		if found := bundle.Lint(b, lc); bundle.Blocks(found) {
-			a.Result, a.Found, a.Why = resultRejected, found, "lint found errors"
+			a.Result, a.Found, a.Why = ResultRejected, found, "lint found errors"
 			if have != nil {
 				a.Mode = have.Mode
 			}
 			return a, nil
 		}
 	}
-	change := receipts.Change{Bundle: b.Name, Digest: digest, By: by, Via: via, Result: resultApplied}
+	change := receipts.Change{Bundle: b.Name, Digest: digest, By: by, Via: via, Result: ResultApplied}
 	if have == nil {
 		return g.applyNew(ctx, a, b, change)
 	}
@@ -122,7 +122,7 @@ func (g *Gatekeeper) apply(ctx context.Context, b *bundle.Bundle, have *desired,
 	state.Bytes, state.Digest, state.Waiting = string(b.Canonical()), hex.EncodeToString(digest[:]), ""
 	state.Modes = map[string]bundle.Mode{}
 	maps.Copy(state.Modes, have.Modes)
-	a.Result = resultApplied
+	a.Result = ResultApplied
 	return a, g.commit(ctx, b, &state, change, newEnforcers(next, have))
 }
 
@@ -145,7 +145,7 @@ func newEnforcers(b *bundle.Bundle, have *desired) map[string]bundle.Mode {
 
 func (g *Gatekeeper) applyNew(ctx context.Context, a Applied, b *bundle.Bundle, change receipts.Change) (Applied, error) {
 	change.To = receipts.Mode(b.Mode)
-	a.Result, a.Mode = resultApplied, b.Mode
+	a.Result, a.Mode = ResultApplied, b.Mode
 	modes := map[string]bundle.Mode{}
 	for name, e := range b.Enforcers {
 		modes[name] = e.Mode
@@ -156,12 +156,12 @@ func (g *Gatekeeper) applyNew(ctx context.Context, a Applied, b *bundle.Bundle, 
 }
 
 func (g *Gatekeeper) applyWaiting(ctx context.Context, a Applied, b *bundle.Bundle, have *desired, change receipts.Change, why string) (Applied, error) {
-	a.Result, a.Why = resultWaiting, why
+	a.Result, a.Why = ResultWaiting, why
 	digest := b.Digest()
 	if have.Waiting == hex.EncodeToString(digest[:]) {
 		return a, nil // it waits already: a restart is no second request
 	}
-	change.Result = resultWaiting
+	change.Result = ResultWaiting
 	state := *have
 	state.Waiting = hex.EncodeToString(digest[:])
 	return a, g.commit(ctx, b, &state, change, nil)
@@ -181,7 +181,7 @@ func (g *Gatekeeper) commit(ctx context.Context, b *bundle.Bundle, state *desire
 	for _, name := range slices.Sorted(maps.Keys(modes)) {
 		state.Modes[name] = modes[name]
 		if leaf, err = g.control(ctx, receipts.TypeModeChange, receipts.Change{
-			Bundle: b.Name, Digest: c.Digest, Enforcer: name, To: receipts.Mode(modes[name]), By: c.By, Via: c.Via, Result: resultApplied,
+			Bundle: b.Name, Digest: c.Digest, Enforcer: name, To: receipts.Mode(modes[name]), By: c.By, Via: c.Via, Result: ResultApplied,
 		}); err != nil {
 			return err
 		}

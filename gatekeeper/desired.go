@@ -153,14 +153,14 @@ func (r *registry) replay(changes []change) (*desired, error) {
 	var d *desired
 	for _, c := range changes {
 		switch {
-		case c.Type == receipts.TypeBundleApply && c.Result == resultApplied:
+		case c.Type == receipts.TypeBundleApply && c.Result == ResultApplied:
 			if d == nil {
 				d = &desired{Modes: map[string]bundle.Mode{}}
 			}
 			d.Digest, d.Mode, d.Waiting = hex.EncodeToString(c.Digest[:]), bundle.Mode(c.To), ""
 		case d == nil:
 			continue
-		case c.Type == receipts.TypeBundleApply && c.Result == resultWaiting:
+		case c.Type == receipts.TypeBundleApply && c.Result == ResultWaiting:
 			d.Waiting = hex.EncodeToString(c.Digest[:])
 		case c.Type == receipts.TypeModeChange && c.Enforcer != "":
 			d.Modes[c.Enforcer] = bundle.Mode(c.To)

@@ -209,10 +209,20 @@ func (g *Gatekeeper) Retry(ctx context.Context, id string) (Admission, error) {
 	if !p.closed {
 		return Admission{}, problem.New(problem.Conflict, "session "+id+" has not ended", "kill it first")
 	}
+	return g.again(ctx, p.event, id)
+}
+
+// Redeliver judges a stored event as if it had just arrived: the loop guard
+// counts it, and nothing that it started before is touched.
+func (g *Gatekeeper) Redeliver(ctx context.Context, eventID string) (Admission, error) {
+	return g.again(ctx, eventID, "")
+}
+
+func (g *Gatekeeper) again(ctx context.Context, eventID, retryOf string) (Admission, error) {
 	if g.o.Events == nil {
 		return Admission{}, problem.New(problem.Unavailable, "this node does not keep events", "")
 	}
-	m, err := g.o.Events.Find(ctx, eventHash(p.event))
+	m, err := g.o.Events.Find(ctx, eventHash(eventID))
 	if err != nil {
 		return Admission{}, err
 	}
@@ -220,7 +230,7 @@ func (g *Gatekeeper) Retry(ctx context.Context, id string) (Admission, error) {
 	if err != nil {
 		return Admission{}, err
 	}
-	return g.admit(ctx, g.newID(), e, leaf, id)
+	return g.admit(ctx, g.newID(), e, leaf, retryOf)
 }
 
 // Live is one session that has not ended.

@@ -9,6 +9,7 @@ import (
 
 	"gatehouse/enforcers"
 	"gatehouse/gatekeeper/bundle"
+	"gatehouse/gatekeeper/sandbox"
 	"gatehouse/internal/journal"
 	"gatehouse/receipts"
 )
@@ -20,9 +21,6 @@ type Message struct {
 	Data    []byte
 	Header  map[string]string
 }
-
-// SealHeader is the header that carries an event's group seal and inclusion path.
-const SealHeader = "Gatehouse-Seal"
 
 // Events is the events stream under the consumer that all nodes share.
 type Events interface {
@@ -107,7 +105,7 @@ type DoorSpec struct {
 // Door is an open door.
 type Door interface {
 	Listener() net.Listener
+	sandbox.Witness          // what it met, for the probe
 	Trust() []byte           // PEM of the session's certificate authority
-	Saw(target string) bool  // whether a CONNECT for target was met: the probe's nonce
 	Close(code string) error // cuts everything under way; idempotent
 }

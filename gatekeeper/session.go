@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -248,7 +249,7 @@ func (s *session) openDoor(give delivered, spec *sandbox.Spec) (shut func(reason
 	if err != nil {
 		return nil, nil, fmt.Errorf("couldn't open the door: %w", err)
 	}
-	spec.Trust, spec.Saw, spec.Proxy = door.Trust(), door.Saw, true
+	spec.Trust, spec.Witness, spec.Proxy = door.Trust(), door, true
 	var once sync.Once
 	return func(reason string) {
 		once.Do(func() {
@@ -362,6 +363,8 @@ func (s *session) agent(box sandbox.Sandbox, shut func(string)) (ending, error) 
 		out.reason = s.cut(s.ctx.Err()).reason
 	case ctx.Err() != nil:
 		out.reason = sandbox.Timeout
+	case !slices.Contains([]string{sandbox.Completed, sandbox.Faulted, sandbox.Timeout, sandbox.Cancelled, sandbox.Lost}, end.Reason):
+		out.reason, out.detail = sandbox.Faulted, "the provider gave no reason"
 	case end.Reason == sandbox.Completed && len(end.Artifacts) == 0 && !s.recorder.effect():
 		// An agent that says it is done and did nothing is its own ending.
 		out.reason = reasonNoEffect
