@@ -2,10 +2,13 @@ package sandbox
 
 import (
 	"bufio"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	mrand "math/rand/v2"
+	"strconv"
 )
 
 // Paths inside every sandbox.
@@ -106,10 +109,33 @@ type Agent struct {
 // Plan is what a provider tells the probe about the session it runs in.
 type Plan struct {
 	Door     bool              `json:"door"`     // the session has a door
-	Targets  []string          `json:"targets"`  // the door's nonces: "address:port" for the probe to connect to
-	Controls map[string]string `json:"controls"` // what PID 1 could do without the filter, by control name
-	Canaries []string          `json:"canaries"` // values that must be found nowhere inside
+	Targets  []string          `json:"targets"`  // "address:port" to connect to; with a door its nonces
+	Name     string            `json:"name"`     // DNS name to ask for, with a door another nonce
+	Host     string            `json:"host"`     // the host's own name
+	Ports    []uint16          `json:"ports"`    // TCP ports that answer on the host's loopback just now
 	Outside  []string          `json:"outside"`  // paths of the host that must not exist inside
+	Canaries []string          `json:"canaries"` // values that must be found nowhere inside
+	Controls map[string]string `json:"controls"` // what PID 1's child could do without the filter
+}
+
+// NewPlan returns a Plan with fresh nonces. No target is a public address:
+// should the boundary be open, no stranger is called.
+func NewPlan() Plan {
+	// A nonce is a port and, where the range is wide enough, part of the address.
+	port := func() string { return strconv.Itoa(20000 + mrand.IntN(40000)) }
+	octet := func() string { return strconv.Itoa(1 + mrand.IntN(254)) }
+	return Plan{
+		Targets: []string{
+			"203.0.113." + octet() + ":" + port(),            // documentation, in place of a public one
+			"203.0.113." + octet() + ":853",                  // SB-11: DNS over TLS
+			"10." + octet() + "." + octet() + ".1:" + port(), // private
+			"169.254.169.254:" + port(),                      // link-local, metadata
+			"[2001:db8::" + octet() + "]:" + port(),          // documentation
+			"[fd00:" + octet() + "::1]:" + port(),            // unique local
+			"[::ffff:198.51.100." + octet() + "]:" + port(),  // v4-mapped
+		},
+		Name: rand.Text()[:16] + ".gatehouse-probe.invalid",
+	}
 }
 
 // Send writes one message.

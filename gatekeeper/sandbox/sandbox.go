@@ -47,10 +47,22 @@ type Spec struct {
 	// It is untrusted. An error from Write ends the session (a tripwire).
 	Output io.Writer
 
-	// Saw reports whether this session's door has met a CONNECT for target
-	// ("address:port") so far. The probe uses it as its nonce on the door's
-	// side. Nil leaves the network cases with the evidence from inside.
-	Saw func(target string) bool
+	// Witness is the door's side of the probe. Nil leaves the network cases
+	// with the evidence from inside.
+	Witness Witness
+
+	// Canaries are values planted outside that the probe must find nowhere
+	// inside. They are made for the purpose: the probe is told them, so a real
+	// secret must never be among them.
+	Canaries []string
+}
+
+// Witness tells the probe what a door met. Targets are "address:port" as in the
+// CONNECT line; the door refuses those announced, and the names below
+// gatehouse-probe.invalid, without a decision and without a receipt.
+type Witness interface {
+	Expect(targets []string)
+	Saw(target string) bool
 }
 
 // Provider runs sandboxes. Start prepares a sandbox and returns once it could

@@ -87,6 +87,11 @@ func bwrapArgs(l layout, rootfs, init, socket string, src *sources) ([]string, e
 			a = append(a, "--ro-bind", src.add(host), "/etc/"+dir)
 		}
 	}
+	for _, path := range maskedConfigs {
+		if _, err := os.Stat(filepath.Join(rootOf(rootfs), path)); err == nil {
+			a = append(a, "--ro-bind", src.add(filepath.Join(l.etc, emptyFile)), path)
+		}
+	}
 	for _, store := range javaHomes(rootfs) {
 		a = append(a, "--ro-bind", src.add(filepath.Join(l.etc, javaPaths[0])), store)
 	}
@@ -152,9 +157,11 @@ func procArgs(a []string) []string {
 	return a
 }
 
-func etcOf(rootfs string) string {
+func rootOf(rootfs string) string {
 	if rootfs == "host" {
-		return "/etc"
+		return "/"
 	}
-	return filepath.Join(rootfs, "etc")
+	return rootfs
 }
+
+func etcOf(rootfs string) string { return filepath.Join(rootOf(rootfs), "etc") }

@@ -374,37 +374,6 @@ func (b *box) enter(step string) error {
 	return nil
 }
 
-// Probe runs the negative cases where the agent will be.
-func (b *box) Probe(ctx context.Context) (sandbox.Report, error) {
-	report := sandbox.Report{Provider: b.p.Name(), At: time.Now().UTC()}
-	if err := b.enter("probe"); err != nil {
-		return report, err
-	}
-	stop := context.AfterFunc(ctx, b.kill) // a probe that hangs is a sandbox that ends
-	defer stop()
-	if err := sandbox.Send(b.control, sandbox.ToInit{Control: true}); err != nil {
-		return report, probeFailed(err)
-	}
-	controls, err := b.await(func(m sandbox.FromInit) bool { return m.Ran })
-	if err != nil {
-		return report, probeFailed(err)
-	}
-	plan := sandbox.Plan{Door: b.socket != "", Controls: controls.Controls}
-	if err := sandbox.Send(b.room, sandbox.ToRoom{Probe: &plan}); err != nil {
-		return report, probeFailed(err)
-	}
-	answer, err := b.answer()
-	if err != nil {
-		return report, probeFailed(err)
-	}
-	report.Cases = answer.Cases
-	return report, nil
-}
-
-func probeFailed(err error) error {
-	return problem.Wrap(err, problem.SandboxFailed, "the probe could not run", "")
-}
-
 // kill ends every process of the sandbox. It returns when they are dead or,
 // should the kernel refuse, after killWithin.
 func (b *box) kill() {

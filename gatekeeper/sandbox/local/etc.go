@@ -25,6 +25,12 @@ var etcFiles = []string{
 	"debian_version", "alpine-release", "redhat-release", "ssl/openssl.cnf", "inputrc", "login.defs",
 }
 
+// maskedConfigs are tool configurations below /usr, for the same reason.
+var maskedConfigs = []string{"/usr/etc/npmrc", "/usr/local/etc/npmrc", "/usr/etc/gitconfig", "/usr/local/etc/gitconfig"}
+
+// emptyFile, in /etc, is what masks them.
+const emptyFile = "gatehouse/empty"
+
 const (
 	passwd = "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n" +
 		"agent:x:1000:1000:agent:" + sandbox.Home + ":%s\n" +
@@ -67,15 +73,14 @@ func makeEtc(dir, rootfs string, trust []byte, door bool) error {
 			return err
 		}
 	}
-	return makeTrust(dir, from, trust)
+	if err := makeTrust(dir, from, trust); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, emptyFile), nil, 0o644)
 }
 
 func shellOf(rootfs string) string {
-	root := rootfs
-	if rootfs == "host" {
-		root = "/"
-	}
-	if _, err := os.Stat(filepath.Join(root, "bin/bash")); err == nil {
+	if _, err := os.Stat(filepath.Join(rootOf(rootfs), "bin/bash")); err == nil {
 		return "/bin/bash"
 	}
 	return "/bin/sh"

@@ -1,0 +1,129 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"gatehouse/gatekeeper/sandbox"
+	"gatehouse/internal/problem"
+)
+
+// Probe runs the negative cases where the agent will be, and completes them
+// with what only the outside can see.
+func (b *box) Probe(ctx context.Context) (sandbox.Report, error) {
+	report := sandbox.Report{Provider: b.p.Name(), At: time.Now().UTC()}
+	if err := b.enter("probe"); err != nil {
+		return report, err
+	}
+	stop := context.AfterFunc(ctx, b.kill) // a probe that hangs is a sandbox that ends
+	defer stop()
+	plan, done, err := b.plan()
+	if err != nil {
+		return report, probeFailed(err)
+	}
+	defer done()
+	if err := sandbox.Send(b.control, sandbox.ToInit{Control: true}); err != nil {
+		return report, probeFailed(err)
+	}
+	controls, err := b.await(func(m sandbox.FromInit) bool { return m.Ran })
+	if err != nil {
+		return report, probeFailed(err)
+	}
+	plan.Controls = controls.Controls
+	if err := sandbox.Send(b.room, sandbox.ToRoom{Probe: &plan}); err != nil {
+		return report, probeFailed(err)
+	}
+	answer, err := b.answer()
+	if err != nil {
+		return report, probeFailed(err)
+	}
+	report.Cases = b.witness(plan, answer.Cases)
+	return report, nil
+}
+
+func probeFailed(err error) error {
+	return problem.Wrap(err, problem.SandboxFailed, "the probe could not run", "")
+}
+
+// plan describes the session to the probe. done closes the listeners that the
+// probe must not reach.
+func (b *box) plan() (plan sandbox.Plan, done func(), err error) {
+	plan = sandbox.NewPlan()
+	plan.Door = b.socket != ""
+	plan.Canaries = b.spec.Canaries
+	plan.Outside = []string{b.p.o.Run, b.p.o.Transcripts}
+	if home, err := os.UserHomeDir(); err == nil && home != "/" {
+		plan.Outside = append(plan.Outside, home)
+	}
+	if plan.Host, err = os.Hostname(); err != nil {
+		return plan, nil, err
+	}
+	var open []net.Listener
+	done = func() {
+		for _, l := range open {
+			l.Close()
+		}
+	}
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
+		var lc net.ListenConfig
+		l, err := lc.Listen(context.Background(), "tcp", addr)
+		if err != nil {
+			continue // a machine without that family; none at all is a failed case
+		}
+		open = append(open, l)
+		plan.Ports = append(plan.Ports, l.Addr().(*net.TCPAddr).AddrPort().Port())
+	}
+	if b.spec.Witness != nil && plan.Door {
+		b.spec.Witness.Expect(nonces(plan.Targets))
+	}
+	return plan, done, nil
+}
+
+// nonces returns targets as a door sees them: v4-mapped addresses as IPv4.
+func nonces(targets []string) []string {
+	var out []string
+	for _, t := range targets {
+		if ap, err := netip.ParseAddrPort(t); err == nil {
+			out = append(out, netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()).String())
+		}
+	}
+	return out
+}
+
+// witness checks the network cases against what the door met: an attempt that
+// it did not meet went elsewhere, or nowhere.
+func (b *box) witness(plan sandbox.Plan, cases []sandbox.Case) []sandbox.Case {
+	if b.spec.Witness == nil || !plan.Door {
+		return cases
+	}
+	for i := range cases {
+		c := &cases[i]
+		if c.Proves != sandbox.DoorOnly || c.Outcome != sandbox.Passed || !slices.Contains([]string{"SB-09", "SB-10"}, c.ID) {
+			continue
+		}
+		met := 0
+		for _, t := range nonces(plan.Targets) {
+			ap := netip.MustParseAddrPort(t)
+			mapped := netip.MustParsePrefix("198.51.100.0/24").Contains(ap.Addr())
+			if (ap.Addr().Is6() || mapped) != (c.ID == "SB-10") {
+				continue
+			}
+			if !b.spec.Witness.Saw(t) {
+				c.Outcome, c.Evidence = sandbox.Failed, "the door did not meet "+t
+				break
+			}
+			met++
+		}
+		if c.Outcome == sandbox.Passed {
+			c.Evidence = fmt.Sprintf("the door met all %d", met)
+		}
+	}
+	return cases
+}
