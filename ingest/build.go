@@ -41,6 +41,9 @@ func (ep *Endpoint) Build(d Delivery, raw []byte, received time.Time) (*event.Ev
 
 // index scans the document of a delivery; nil means beyond the limits.
 func index(d Delivery) (*Doc, error) {
+	if d.Doc != nil {
+		return d.Doc, nil
+	}
 	doc, err := Scan(d.JSON)
 	if err == errTooComplex { //nolint:errorlint // Scan returns the value itself
 		return nil, nil
@@ -63,7 +66,7 @@ func (ep *Endpoint) build(d Delivery, doc *Doc, raw []byte, received time.Time) 
 	ep.envelope(e, d, raw, received)
 	e.ID = ep.id(ep.key(d, e.BodySHA256))
 	e.Anomalies = merge(e.Anomalies, doc)
-	hidden := slices.Clone(ep.Source.Traits().Credentials)
+	hidden := slices.Clone(ep.Source.Traits().Hidden)
 	for row, o := range e.Prov {
 		if o == event.Credential {
 			hidden = append(hidden, row)
@@ -82,7 +85,7 @@ func (ep *Endpoint) quarantine(d Delivery, doc *Doc, raw []byte, received time.T
 	b := built{Event: e}
 	if doc != nil {
 		e.Anomalies = merge(e.Anomalies, doc)
-		b.payload = doc.redacted(ep.Source.Traits().Credentials)
+		b.payload = doc.redacted(ep.Source.Traits().Hidden)
 	}
 	return b
 }

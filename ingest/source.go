@@ -7,8 +7,8 @@ import (
 	"gatehouse/internal/event"
 )
 
-// Source is one kind of sender. It is one of the project's plug points; Conform
-// (package sourcetest) checks the contract.
+// Source is one kind of sender. It is one of the project's plug points; package
+// sourcetest checks the contract.
 //
 // Verify MUST decide on the raw bytes before anything of them is parsed, MUST do
 // the same work for every outcome, and MUST refuse with a problem.Error whose
@@ -33,9 +33,10 @@ type Traits struct {
 	Timeout time.Duration // from the first byte of the request to the answer
 	Window  time.Duration // how long a delivery id, and a body if ByBody, is remembered
 	ByBody  bool          // a known body under a new id is a duplicate
-	// Credentials are pointers to secrets that the vendor puts into bodies. They
-	// are hidden from every stored payload, also when it cannot be normalized.
-	Credentials []string
+	// Hidden are pointers to values that are never stored: secrets that the
+	// vendor puts into bodies, and what it collects about people. They are hidden
+	// also in a body that cannot be normalized.
+	Hidden []string
 }
 
 // Delivery is a verified request before it is parsed.
@@ -49,6 +50,9 @@ type Delivery struct {
 	Auth event.Auth
 	// JSON is the document: the raw body, or what a form carries.
 	JSON []byte
+	// Doc is JSON scanned already, if the source had to look into a verified
+	// body for its time.
+	Doc *Doc
 }
 
 // Endpoint is one configured webhook address, POST /hooks/<Name>.

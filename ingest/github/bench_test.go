@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"gatehouse/ingest"
+	"gatehouse/ingest/sourcetest"
 )
 
 // BenchmarkNormalize verifies, scans, normalizes and encodes a pull request of
@@ -12,17 +13,17 @@ import (
 func BenchmarkNormalize(b *testing.B) {
 	s := source(b)
 	p := read(b, "pull_request__labeled_with-organization.json")
-	h := header(signatureHeader, "sha256="+mac("a secret of the test, long enough", p.raw), "Content-Type", "application/json",
-		deliveryHeader, "72d3162e-cc78-11e3-81ab-4c9367dc0958", kindHeader, p.kind)
+	h := header(signatureHeader, "sha256="+mac(testKey, p.Raw), "Content-Type", "application/json",
+		deliveryHeader, "72d3162e-cc78-11e3-81ab-4c9367dc0958", kindHeader, p.Kind)
 	ep := ingest.Endpoint{Name: "main", Source: s}
-	b.SetBytes(int64(len(p.raw)))
+	b.SetBytes(int64(len(p.Raw)))
 	b.ReportAllocs()
 	for b.Loop() {
-		d, err := s.Verify(h, p.raw)
+		d, err := s.Verify(h, p.Raw)
 		if err != nil {
 			b.Fatal(err)
 		}
-		e, err := ep.Build(d, p.raw, received)
+		e, err := ep.Build(d, p.Raw, sourcetest.Received)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gatehouse/ingest"
+	"gatehouse/ingest/sourcetest"
 	"gatehouse/internal/event"
 )
 
@@ -36,7 +37,7 @@ func TestPublishedVector(t *testing.T) {
 
 // FuzzVerify: what verifies has exactly the MAC of the body, said as sha256.
 func FuzzVerify(f *testing.F) {
-	const key = "a secret of the test, long enough"
+	const key = testKey
 	body := []byte(`{"a":1}`)
 	f.Add("sha256="+mac(key, body), "application/json", "1", "ping", body, false)
 	f.Add("sha256="+strings.ToUpper(mac(key, body)), "application/json; charset=utf-8", "1", "ping", body, false)
@@ -68,8 +69,8 @@ func FuzzVerify(f *testing.F) {
 func FuzzNormalize(f *testing.F) {
 	s := source(f)
 	for _, p := range payloads(f) {
-		if bytes.HasPrefix(p.raw, []byte("{")) {
-			f.Add(p.kind, p.raw)
+		if bytes.HasPrefix(p.Raw, []byte("{")) {
+			f.Add(p.Kind, p.Raw)
 		}
 	}
 	f.Add("secret_scanning_alert", []byte(`{"alert":{"secret_type":"x","secret":{"canary":["canary"]}},"repository":{}}`))
@@ -77,7 +78,7 @@ func FuzzNormalize(f *testing.F) {
 	ep := ingest.Endpoint{Name: "main", Source: s}
 	f.Fuzz(func(t *testing.T, kind string, raw []byte) {
 		d := ingest.Delivery{ID: "1", Kind: ingest.Token(kind), JSON: raw, Auth: event.Auth{Scheme: scheme, Key: "k1", Signed: []string{"body"}}}
-		e, err := ep.Build(d, raw, received)
+		e, err := ep.Build(d, raw, sourcetest.Received)
 		if err != nil {
 			return
 		}
@@ -97,13 +98,13 @@ func FuzzNormalize(f *testing.F) {
 		if e.Payload != nil && err != nil {
 			t.Fatalf("payload does not scan: %v", err)
 		}
-		for _, at := range s.Traits().Credentials {
+		for _, at := range s.Traits().Hidden {
 			if doc != nil && !doc.At(at).Null() && !doc.At(at).Is("[redacted]") {
 				t.Fatalf("credential at %s", at)
 			}
 		}
 		// Pure: the same delivery gives the same event.
-		if again, err := ep.Build(d, raw, received); err != nil {
+		if again, err := ep.Build(d, raw, sourcetest.Received); err != nil {
 			t.Fatal(err)
 		} else if b2, err := again.Encode(); err != nil || !bytes.Equal(b, b2) {
 			t.Fatalf("normalizing twice differs: %v", err)

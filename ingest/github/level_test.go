@@ -2,14 +2,13 @@ package github
 
 import (
 	"bytes"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"gatehouse/ingest/sourcetest"
 	"gatehouse/internal/event"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/secret"
@@ -17,35 +16,9 @@ import (
 
 func itoa(v int64) string { return strconv.FormatInt(v, 10) }
 
-func read(t testing.TB, name string, edits ...string) payload {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join(corpus, name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := 0; i < len(edits); i += 2 {
-		out := bytes.ReplaceAll(b, []byte(edits[i]), []byte(edits[i+1]))
-		if bytes.Equal(out, b) {
-			t.Fatalf("%s does not hold %s", name, edits[i])
-		}
-		b = out
-	}
-	kind, _, _ := strings.Cut(name, "__")
-	return payload{name: name, kind: kind, raw: b}
-}
-
-// origins returns the origin of each text by pointer.
-func origins(e *event.Event) map[string]event.Origin {
-	out := map[string]event.Origin{}
-	for _, p := range e.Text {
-		out[p.Pointer] = p.Origin
-	}
-	return out
-}
-
 func TestLevels(t *testing.T) {
 	tests := map[string]struct {
-		p     payload
+		p     sourcetest.Payload
 		text  map[string]event.Origin
 		facts map[string]string
 	}{
@@ -96,7 +69,7 @@ func TestLevels(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			e := build(t, s, tt.p)
-			got := origins(e)
+			got := sourcetest.Origins(e)
 			for p, want := range tt.text {
 				if got[p] != want {
 					t.Errorf("%s is %s, want %s", p, got[p], want)
@@ -123,7 +96,7 @@ func TestForkOfRun(t *testing.T) {
 	if e := build(t, s, read(t, "workflow_run__completed.json")); e.Facts["fork"] != "false" {
 		t.Errorf("same repository: fork is %s", e.Facts["fork"])
 	}
-	raw := read(t, "workflow_run__completed.json").raw
+	raw := read(t, "workflow_run__completed.json").Raw
 	cut := func(from, to string) []byte {
 		i := bytes.Index(raw, []byte(from))
 		j := i + bytes.Index(raw[i:], []byte(to))
@@ -142,9 +115,9 @@ func TestForkOfRun(t *testing.T) {
 		"another head repository": differ(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := build(t, s, payload{kind: "workflow_run", raw: body})
-			if e.Facts["fork"] != "true" || origins(e)["/workflow_run/head_branch"] != event.Outsider {
-				t.Errorf("fork %s, head branch %s", e.Facts["fork"], origins(e)["/workflow_run/head_branch"])
+			e := build(t, s, sourcetest.Payload{Kind: "workflow_run", Raw: body})
+			if e.Facts["fork"] != "true" || sourcetest.Origins(e)["/workflow_run/head_branch"] != event.Outsider {
+				t.Errorf("fork %s, head branch %s", e.Facts["fork"], sourcetest.Origins(e)["/workflow_run/head_branch"])
 			}
 		})
 	}
@@ -191,8 +164,8 @@ func TestCommand(t *testing.T) {
 	}
 	t.Run("of an outsider", func(t *testing.T) {
 		p := read(t, "issue_comment__created_outsider_on_member_issue.json")
-		body := origins(build(t, s, p))["/comment/body"]
-		p.raw = bytes.ReplaceAll(p.raw, []byte(`"body":"`), []byte(`"body":"@gatehouse fix\n`))
+		body := sourcetest.Origins(build(t, s, p))["/comment/body"]
+		p.Raw = bytes.ReplaceAll(p.Raw, []byte(`"body":"`), []byte(`"body":"@gatehouse fix\n`))
 		if e := build(t, s, p); body != event.Outsider || e.Facts["command"] != "" {
 			t.Errorf("command %q of an %s", e.Facts["command"], body)
 		}
@@ -217,7 +190,7 @@ func TestBotsAndApps(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		s    *Source
-		p    payload
+		p    sourcetest.Payload
 		at   string
 		want event.Origin
 	}{
@@ -227,7 +200,7 @@ func TestBotsAndApps(t *testing.T) {
 		"listed app": {listed, check, "/check_run/name", event.Contributor},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := origins(build(t, tt.s, tt.p))[tt.at]; got != tt.want {
+			if got := sourcetest.Origins(build(t, tt.s, tt.p))[tt.at]; got != tt.want {
 				t.Errorf("%s is %s, want %s", tt.at, got, tt.want)
 			}
 		})
@@ -237,7 +210,7 @@ func TestBotsAndApps(t *testing.T) {
 // IN-23: authority goes away; no session starts from such an event by itself.
 func TestStop(t *testing.T) {
 	tests := map[string]struct {
-		p     payload
+		p     sourcetest.Payload
 		scope string
 		ids   []string
 	}{
@@ -248,9 +221,9 @@ func TestStop(t *testing.T) {
 		"authorization revoked":  {read(t, "github_app_authorization__revoked.json"), "member", []string{"1000001"}},
 		"repositories added":     {read(t, "installation_repositories__added.json"), "", nil},
 		"repositories removed":   {read(t, "installation_repositories__added.json", `"action":"added"`, `"action":"removed"`, `"repositories_removed":[]`, `"repositories_removed":[{"id":7},{"id":8}]`), "repository", []string{"7", "8"}},
-		"member removed":         {payload{kind: "member", raw: []byte(`{"action":"removed","member":{"id":9,"login":"x","type":"User"},"repository":{"id":1}}`)}, "member", []string{"9"}},
-		"member added":           {payload{kind: "member", raw: []byte(`{"action":"added","member":{"id":9,"login":"x","type":"User"},"repository":{"id":1}}`)}, "", nil},
-		"organization member":    {payload{kind: "organization", raw: []byte(`{"action":"member_removed","membership":{"role":"member","user":{"id":9}},"organization":{"id":1}}`)}, "member", []string{"9"}},
+		"member removed":         {sourcetest.Payload{Kind: "member", Raw: []byte(`{"action":"removed","member":{"id":9,"login":"x","type":"User"},"repository":{"id":1}}`)}, "member", []string{"9"}},
+		"member added":           {sourcetest.Payload{Kind: "member", Raw: []byte(`{"action":"added","member":{"id":9,"login":"x","type":"User"},"repository":{"id":1}}`)}, "", nil},
+		"organization member":    {sourcetest.Payload{Kind: "organization", Raw: []byte(`{"action":"member_removed","membership":{"role":"member","user":{"id":9}},"organization":{"id":1}}`)}, "member", []string{"9"}},
 	}
 	s := source(t)
 	for name, tt := range tests {
@@ -274,16 +247,16 @@ func TestStop(t *testing.T) {
 // IN-13: a credential in a body is in no byte of the event.
 func TestCredentials(t *testing.T) {
 	s := source(t)
-	for name, p := range map[string]payload{
+	for name, p := range map[string]sourcetest.Payload{
 		"IN-13 hook secret":          read(t, "ping__default.json", `"config":{`, `"config":{"secret":"canary-value",`),
 		"IN-13 secret scanning":      read(t, "secret_scanning_alert__reopened.json", `"secret_type"`, `"secret":"canary-value","secret_type"`),
 		"IN-13 in an object":         read(t, "secret_scanning_alert__reopened.json", `"secret_type"`, `"secret":{"v":["canary-value"]},"secret_type"`),
 		"IN-13 twin of other case":   read(t, "secret_scanning_alert__reopened.json", `"secret_type"`, `"SECRET":"canary-value","secret":"x","secret_type"`),
-		"IN-13 kind of another body": {kind: "issues", raw: read(t, "secret_scanning_alert__reopened.json", `"secret_type"`, `"secret":"canary-value","secret_type"`).raw},
-		"IN-13 unpublished kind":     {kind: "brand_new", raw: read(t, "secret_scanning_alert__reopened.json", `"secret_type"`, `"secret":"canary-value","secret_type"`).raw},
+		"IN-13 kind of another body": {Kind: "issues", Raw: read(t, "secret_scanning_alert__reopened.json", `"secret_type"`, `"secret":"canary-value","secret_type"`).Raw},
+		"IN-13 unpublished kind":     {Kind: "brand_new", Raw: read(t, "secret_scanning_alert__reopened.json", `"secret_type"`, `"secret":"canary-value","secret_type"`).Raw},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if !bytes.Contains(p.raw, []byte("canary-value")) {
+			if !bytes.Contains(p.Raw, []byte("canary-value")) {
 				t.Fatal("the body holds no canary")
 			}
 			e := build(t, s, p)

@@ -60,7 +60,7 @@ func New(o Options) (*Source, error) {
 // redelivers for 3 days (7 on Enterprise Server).
 func (*Source) Traits() ingest.Traits {
 	return ingest.Traits{Name: Name, MaxBody: 25 << 20, Timeout: 9 * time.Second, Window: 7 * 24 * time.Hour, ByBody: true,
-		Credentials: []string{"/hook/config/secret", "/alert/secret"}}
+		Hidden: []string{"/hook/config/secret", "/alert/secret"}}
 }
 
 // Normalize labels a document of the claimed kind. The kind stands in an

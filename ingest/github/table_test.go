@@ -1,87 +1,24 @@
 package github
 
 import (
-	"bytes"
 	"slices"
 	"testing"
 
 	gogithub "github.com/google/go-github/v66/github"
 
 	"gatehouse/ingest"
+	"gatehouse/ingest/sourcetest"
 	"gatehouse/internal/event"
 )
 
-// declared is one row as it stands in the source, with the kinds that use it.
-type declared struct {
-	at    string
-	kinds map[string]bool
-}
-
-// rowsOf collects the rows of a kind, each once, however many kinds use it.
-func rowsOf(kind string, rows []ingest.Row, seen map[*ingest.Row]declared, at string) {
-	for i := range rows {
-		r := &rows[i]
-		if seen[r].kinds == nil {
-			seen[r] = declared{at + r.Path, map[string]bool{}}
-		}
-		seen[r].kinds[kind] = true
-		rowsOf(kind, r.Use, seen, at+r.Path)
-	}
-}
-
-// Issue 5, Shows 1: without any one row some event of the corpus changes. A row
-// that no payload reaches would be a claim that nothing backs.
+// Issue 5, Shows 1: without any one row some event of the corpus changes.
 func TestEveryRowCounts(t *testing.T) {
-	if testing.Short() {
-		t.Skip("reads the corpus once for each row")
-	}
 	s := source(t)
-	byKind := map[string][]payload{}
-	whole := map[string][]byte{}
-	encode := func(p payload) []byte {
-		b, err := build(t, s, p).Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	for _, p := range payloads(t) {
-		byKind[p.kind] = append(byKind[p.kind], p)
-		whole[p.name] = encode(p)
-	}
-	rows := map[*ingest.Row]declared{}
+	tables := map[string]sourcetest.Table{}
 	for name, k := range s.kinds {
-		rowsOf(name, common, rows, "common ")
-		rowsOf(name, k.rows, rows, name+" ")
+		tables[name] = sourcetest.Table{Rows: [][]ingest.Row{common, k.rows}, Rebuild: func() { k.table = ingest.NewTable(join(common, k.rows)) }}
 	}
-	for r, d := range rows {
-		kept := *r
-		*r = ingest.Row{Path: "/removed by the test", Rule: outsider}
-		counts := false
-		for name := range d.kinds {
-			k := s.kinds[name]
-			k.table = ingest.NewTable(join(common, k.rows))
-			for _, p := range byKind[name] {
-				if counts = !bytes.Equal(whole[p.name], encode(p)); counts {
-					break
-				}
-			}
-			if counts {
-				break
-			}
-		}
-		*r = kept
-		if !counts {
-			t.Errorf("no payload needs the row %s", d.at)
-		}
-		for name := range d.kinds {
-			k := s.kinds[name]
-			k.table = ingest.NewTable(join(common, k.rows))
-		}
-	}
-	if len(rows) < 150 {
-		t.Errorf("only %d rows tested", len(rows))
-	}
+	sourcetest.EveryRowCounts(t, tables, payloads(t), func(p sourcetest.Payload) *event.Event { return build(t, s, p) })
 }
 
 func TestPublishedKinds(t *testing.T) {
@@ -112,10 +49,10 @@ func TestFactsAgreeWithGoGithub(t *testing.T) {
 	s := source(t)
 	checked := 0
 	for _, p := range payloads(t) {
-		if p.kind == "ping" || !slices.Contains(gogithub.MessageTypes(), p.kind) {
+		if p.Kind == "ping" || !slices.Contains(gogithub.MessageTypes(), p.Kind) {
 			continue
 		}
-		parsed, err := gogithub.ParseWebHook(p.kind, p.raw)
+		parsed, err := gogithub.ParseWebHook(p.Kind, p.Raw)
 		if err != nil {
 			continue // go-github is not lenient; we are
 		}
@@ -162,7 +99,7 @@ func TestFactsAgreeWithGoGithub(t *testing.T) {
 		for k, v := range want {
 			checked++
 			if e.Facts[k] != v {
-				t.Errorf("%s: fact %s is %q, go-github says %q", p.name, k, e.Facts[k], v)
+				t.Errorf("%s: fact %s is %q, go-github says %q", p.Name, k, e.Facts[k], v)
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func TestVocabulary(t *testing.T) {
 		tried++
 		for _, name := range slices.Concat(slices.Collect(maps.Keys(e.Facts)), slices.Collect(maps.Keys(e.Lists))) {
 			if !slices.Contains(facts, name) {
-				t.Errorf("%s: fact %s is not in the vocabulary of %s", p.name, name, e.Kind)
+				t.Errorf("%s: fact %s is not in the vocabulary of %s", p.Name, name, e.Kind)
 			}
 		}
 		for _, p := range e.Text {
