@@ -29,7 +29,8 @@ var scanners = []struct {
 	{redCookie, 1, regexp.MustCompile(`(?i)\b(?:set-)?cookie["']?\s*:\s*["']?([^\r\n"']{4,})`)},
 	{redHeader, 1, regexp.MustCompile(`(?i)\b(?:x-[a-z0-9-]*(?:key|token|auth|secret|signature)[a-z0-9-]*|api-key|private-token|job-token)["']?\s*[:=]\s*["']?([^\s"',;]{4,})`)},
 	{redHeader, 1, regexp.MustCompile(`(?i)\bbearer\s+([A-Za-z0-9._~+/=-]{16,})`)},
-	{redEnv, 1, regexp.MustCompile(`\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PWD|CREDENTIALS?|PAT|DSN)[A-Z0-9_]*["']?\s*[:=]\s*["']?([^\s"']{4,})`)},
+	// PASS: TestX is a test's line and no assignment: a colon needs a compound name.
+	{redEnv, 1, regexp.MustCompile(`\b(?:[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PWD|CREDENTIALS?|PAT|DSN)[A-Z0-9_]*["']?\s*=|(?:[A-Z0-9]+_)+(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASS|PWD|CREDENTIALS?|PAT|DSN)[A-Z0-9_]*["']?\s*:)\s*["']?([^\s"']{4,})`)},
 	{redCookie, 1, regexp.MustCompile(`(?i)\b[a-z0-9_.-]*(?:sess|sid|auth|token|jwt|csrf)[a-z0-9_.-]*=([^\s;,"'&]{12,})`)},
 	{redURL, 1, regexp.MustCompile(`[a-z][a-z0-9+.-]*://[^\s/:@"']*:([^\s/@"']+)@`)},
 	{redToken, 0, regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|sk-[A-Za-z0-9_-]{20,}|xox[abeoprs]-[A-Za-z0-9-]{10,}|` +
