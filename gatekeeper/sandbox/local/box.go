@@ -50,6 +50,7 @@ type box struct {
 	mu       sync.Mutex
 	began    string // "", "probe" or "run": what was called so far
 	closing  bool
+	active   sync.WaitGroup // Probe and Run, which Close waits for
 	killOnce sync.Once
 	rmOnce   sync.Once
 	rmErr    error
@@ -371,6 +372,7 @@ func (b *box) enter(step string) error {
 		return fmt.Errorf("local: %s after %s or Close", step, b.began)
 	}
 	b.began = step
+	b.active.Add(1)
 	return nil
 }
 
@@ -420,6 +422,7 @@ func (b *box) Close() error {
 	b.closing = true
 	b.mu.Unlock()
 	b.kill()
+	b.active.Wait()
 	b.pumps.Wait()
 	b.rmOnce.Do(func() { b.rmErr = b.remove() })
 	return b.rmErr

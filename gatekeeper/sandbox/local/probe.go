@@ -22,6 +22,7 @@ func (b *box) Probe(ctx context.Context) (sandbox.Report, error) {
 	if err := b.enter("probe"); err != nil {
 		return report, err
 	}
+	defer b.active.Done()
 	stop := context.AfterFunc(ctx, b.kill) // a probe that hangs is a sandbox that ends
 	defer stop()
 	plan, done, err := b.plan()

@@ -17,6 +17,7 @@ func (b *box) Run(ctx context.Context) (sandbox.End, error) {
 	if err := b.enter("run"); err != nil {
 		return sandbox.End{}, err
 	}
+	defer b.active.Done()
 	began := time.Now()
 	agent := sandbox.Agent{Argv: b.spec.Argv, Env: environment(&b.spec, b.socket != ""), Dir: sandbox.Workspace}
 	if err := sandbox.Send(b.room, sandbox.ToRoom{Run: &agent}); err != nil {
@@ -64,7 +65,7 @@ func (b *box) supervise(ctx context.Context) sandbox.End {
 		case m, ok := <-b.events:
 			switch {
 			case !ok:
-				return sandbox.End{Exit: 128 + 9, Reason: b.lost(), Detail: "init"}
+				return b.lost()
 			case m.Exit != nil && *m.Exit == 0:
 				return sandbox.End{Reason: sandbox.Completed}
 			case m.Exit != nil:
@@ -85,13 +86,13 @@ func (b *box) supervise(ctx context.Context) sandbox.End {
 }
 
 // lost says whose fault the end of PID 1 is: Close's, or something else's.
-func (b *box) lost() string {
+func (b *box) lost() sandbox.End {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closing {
-		return sandbox.Cancelled
+		return sandbox.End{Exit: 128 + 9, Reason: sandbox.Cancelled}
 	}
-	return sandbox.Faulted
+	return sandbox.End{Exit: 128 + 9, Reason: sandbox.Faulted, Detail: "init"}
 }
 
 // terminate asks everything inside to end and gives it the grace period.
