@@ -76,15 +76,21 @@ func FormBool(n Node) (string, bool) {
 
 // FormTime admits RFC 3339 and returns it in UTC.
 func FormTime(n Node) (string, bool) {
+	t, ok := Time(n)
+	return t.Format(time.RFC3339Nano), ok
+}
+
+// Time reads an RFC 3339 time between the years 2000 and 9999.
+func Time(n Node) (time.Time, bool) {
 	s, ok := n.Text()
 	if !ok {
-		return "", false
+		return time.Time{}, false
 	}
 	t, err := time.Parse(time.RFC3339, s)
-	if err != nil {
-		return "", false
+	if err != nil || t.UTC().Year() < 2000 || t.UTC().Year() > 9999 {
+		return time.Time{}, false
 	}
-	return t.UTC().Format(time.RFC3339Nano), true
+	return t.UTC(), true
 }
 
 // FormHex returns a Form that admits lower-case hex of one of these lengths.

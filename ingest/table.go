@@ -35,7 +35,10 @@ type Row struct {
 }
 
 // Table is the flattened form of rows, ready to be applied to documents.
-type Table struct{ root *branch }
+type Table struct {
+	root   *branch
+	secret bool // some row is a credential
+}
 
 // branch is one node of the tree of paths.
 type branch struct {
@@ -49,11 +52,11 @@ type branch struct {
 // NewTable flattens rows. Of two rows of one path the later wins.
 func NewTable(rows []Row) *Table {
 	t := &Table{root: &branch{}}
-	t.root.add(rows)
+	t.add(t.root, rows)
 	return t
 }
 
-func (b *branch) add(rows []Row) {
+func (t *Table) add(b *branch, rows []Row) {
 	for i := range rows {
 		r := &rows[i]
 		at, depth := b, 0
@@ -61,10 +64,11 @@ func (b *branch) add(rows []Row) {
 			at, depth = at.child(seg), depth+1
 		}
 		if r.Use != nil {
-			at.add(r.Use)
+			t.add(at, r.Use)
 			continue
 		}
 		at.row, at.base = r, depth
+		t.secret = t.secret || r.Rule == Rule(event.Credential)
 	}
 }
 
@@ -114,15 +118,41 @@ type Tagged struct {
 // absent leave no trace. A row under "*" gets the lowest label of its items.
 func (t *Table) Apply(d *Doc, resolve Resolve) Tagged {
 	a := applier{resolve: resolve, out: Tagged{Prov: map[string]event.Origin{}}}
+	if t.secret {
+		// Found first, so that the text of an object holds none of its secrets.
+		set := map[uint32]bool{}
+		t.root.secrets(d.Root(), set)
+		if len(set) > 0 {
+			a.hide = func(n Node) bool { return set[n.i] }
+		}
+	}
 	a.walk(t.root, d.Root(), make([]Node, 0, maxDepth), "")
 	return a.out
 }
 
 type applier struct {
 	resolve Resolve
+	hide    func(Node) bool // credentials; nil when there are none
 	out     Tagged
 	bytes   int  // of text so far
 	beyond  bool // inside an item past maxItems: labelled, but no text
+}
+
+// secrets collects the values that have a credential row.
+func (b *branch) secrets(n Node, set map[uint32]bool) {
+	if b.row != nil && b.row.Rule == Rule(event.Credential) {
+		set[n.i] = true
+	}
+	for seg, c := range b.keys {
+		if at := n.Get(seg); at.Exists() {
+			c.secrets(at, set)
+		}
+	}
+	if b.any != nil {
+		for _, item := range n.Items() {
+			b.any.secrets(item, set)
+		}
+	}
 }
 
 // walk visits n, to which b leads. above holds the objects and arrays over n.
@@ -195,7 +225,7 @@ func (a *applier) passage(as string, n Node, at string, l Label) {
 	}
 	s, ok := n.Text()
 	if !ok {
-		s = string(n.compact(nil, nil))
+		s = string(n.compact(nil, a.hide))
 	}
 	if s == "" {
 		return

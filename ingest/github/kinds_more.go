@@ -224,7 +224,7 @@ func installations() *kind {
 		// IN-23: authority goes away with the installation.
 		extra: func(v *view, e *event.Event) {
 			if e.Action == "deleted" || e.Action == "suspend" {
-				stop(e, "installation", v.doc.At("/installation/id").ID())
+				e.SetStop(event.StopInstallation, v.doc.At("/installation/id").ID())
 			}
 		},
 	}
@@ -239,7 +239,7 @@ func installationRepositories() *kind {
 		lists: []list{{"repositories_added", "/repositories_added", "id"}, {"repositories_removed", "/repositories_removed", "id"}},
 		extra: func(v *view, e *event.Event) {
 			if e.Action == "removed" {
-				stop(e, "repository", ingest.IDs(v.doc.At("/repositories_removed"), "id")...)
+				e.SetStop(event.StopRepository, ingest.IDs(v.doc.At("/repositories_removed"), "id")...)
 			}
 		},
 		entity: entity{kind: "installation", id: "/installation/id"},
@@ -248,21 +248,21 @@ func installationRepositories() *kind {
 
 func authorizationRevoked(v *view, e *event.Event) {
 	if e.Action == "revoked" {
-		stop(e, "member", v.sender.Get("id").ID())
+		e.SetStop(event.StopMember, v.sender.Get("id").ID())
 	}
 }
 
 func repositoryStopped(v *view, e *event.Event) {
 	switch e.Action {
 	case "privatized", "deleted", "archived", "transferred":
-		stop(e, "repository", v.doc.At("/repository/id").ID())
+		e.SetStop(event.StopRepository, v.doc.At("/repository/id").ID())
 	}
 }
 
 func memberRemoved(path string) func(*view, *event.Event) {
 	return func(v *view, e *event.Event) {
 		if e.Action == "removed" || e.Action == "member_removed" {
-			stop(e, "member", v.doc.At(path).ID())
+			e.SetStop(event.StopMember, v.doc.At(path).ID())
 		}
 	}
 }

@@ -3,7 +3,6 @@ package github
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"slices"
 	"strings"
 	"time"
 
@@ -101,10 +100,8 @@ func (s *Source) Normalize(d ingest.Delivery, doc *ingest.Doc) (*event.Event, er
 	}
 	s.entity(k, doc, e)
 	if k.time != "" {
-		if at, ok := ingest.FormTime(doc.At(k.time)); ok {
-			if t, err := time.Parse(time.RFC3339Nano, at); err == nil {
-				e.Time = t
-			}
+		if at, ok := ingest.Time(doc.At(k.time)); ok {
+			e.Time = at
 		}
 	}
 	if k.extra != nil {
@@ -195,16 +192,6 @@ func command(v *view, e *event.Event, comment string) {
 	if word := v.s.o.Commands.find(body); word != "" && !v.author(obj).Origin.Below(event.Member) {
 		e.Facts["command"] = word
 	}
-}
-
-// stop marks an event that takes authority away instead of giving any.
-func stop(e *event.Event, scope string, ids ...string) {
-	ids = slices.DeleteFunc(ids, func(id string) bool { return id == "" })
-	if len(ids) == 0 {
-		return
-	}
-	e.Facts["stop.scope"] = scope
-	e.Lists["stop.ids"] = ids
 }
 
 func branchHash(doc *ingest.Doc, path string) string {

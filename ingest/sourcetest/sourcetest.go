@@ -3,9 +3,12 @@ package sourcetest
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -230,6 +233,85 @@ func Verify(t *testing.T, s ingest.Source, body []byte, sign func([]byte) http.H
 		d, err := s.Verify(r.Header, r.Body)
 		if problem.CodeOf(err) != problem.Unauthorized || d.JSON != nil || d.ID != "" {
 			t.Errorf("%s: delivery %+v, error %v, want unauthorized", name, d, err)
+		}
+	}
+}
+
+// Fuzz is the body of a fuzz target for Normalize: whatever the document, the
+// event is well formed, comes back from its bytes, is the same each time, labels
+// no text above its provenance and keeps nothing that the source hides.
+func Fuzz(t *testing.T, s ingest.Source, d ingest.Delivery) {
+	t.Helper()
+	d.Auth = event.Auth{Scheme: "fuzz", Key: "k1", Signed: []string{"body"}}
+	ep := ingest.Endpoint{Name: "main", Source: s}
+	e, err := ep.Build(d, d.JSON, Received)
+	if err != nil {
+		return
+	}
+	b, err := e.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := event.Decode(b); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range e.Text {
+		if low := e.OriginAt(p.Pointer); low != p.Origin && !low.Below(p.Origin) {
+			t.Fatalf("provenance of %s is %s, above its text's %s", p.Pointer, low, p.Origin)
+		}
+	}
+	if e.Payload != nil {
+		doc, err := ingest.Scan(e.Payload)
+		if err != nil {
+			t.Fatalf("payload does not scan: %v", err)
+		}
+		for _, at := range s.Traits().Hidden {
+			if n := doc.At(at); !n.Null() && !n.Is("[redacted]") {
+				t.Fatalf("the payload keeps %s", at)
+			}
+		}
+	}
+	again, err := ep.Build(d, d.JSON, Received)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b2, err := again.Encode(); err != nil || !bytes.Equal(b, b2) {
+		t.Fatalf("normalizing twice differs: %v", err)
+	}
+}
+
+// Vocabulary checks that every fact and passage that a source makes of its
+// payloads is in the vocabulary that bundles are linted with: a name that lint
+// refuses must not work at run time.
+func Vocabulary(t *testing.T, words func(kind string) (facts, text, passages []string, ok bool), payloads []Payload, build func(Payload) *event.Event) {
+	t.Helper()
+	index := regexp.MustCompile(`/\d+(/|$)`)
+	tried := 0
+	for _, p := range payloads {
+		e := build(p)
+		facts, text, passages, ok := words(e.Kind)
+		if !ok {
+			continue
+		}
+		tried++
+		for _, name := range slices.Concat(slices.Collect(maps.Keys(e.Facts)), slices.Collect(maps.Keys(e.Lists))) {
+			if !slices.Contains(facts, name) {
+				t.Errorf("%s: fact %s is not in the vocabulary of %s", p.Name, name, e.Kind)
+			}
+		}
+		for _, x := range e.Text {
+			at := index.ReplaceAllString(x.Pointer, "/*$1")
+			if !slices.Contains(passages, at) || !slices.Contains(text, at) {
+				t.Errorf("%s: passage %s is not in the vocabulary of %s", p.Name, at, e.Kind)
+			}
+		}
+	}
+	if tried == 0 {
+		t.Error("no payload of a known kind")
+	}
+	for _, kind := range []string{event.KindPing, event.KindUnrecognized, event.KindQuarantined, "nothing"} {
+		if _, _, _, ok := words(kind); ok {
+			t.Errorf("%s has a vocabulary: no session starts from one", kind)
 		}
 	}
 }
