@@ -99,6 +99,9 @@ func (d *Door) answer(l *link, reply *dns.Msg, q dns.Question) (rcode int) {
 		d.refuseName(l, "", q, enforcers.CodeBadAuthority)
 		return dns.RcodeNameError
 	}
+	if probeName(host) {
+		return dns.RcodeNameError
+	}
 	if host != Reserved {
 		if code := d.names.admit(host); code != "" {
 			d.refuseName(l, host, q, code)

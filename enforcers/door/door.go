@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gatehouse/enforcers"
@@ -67,6 +68,7 @@ type Door struct {
 	gate       *enforcers.Gate
 	names      names
 	met        targets
+	announced  atomic.Pointer[[]string] // targets of the probe
 	listener   net.Listener
 	ctx        context.Context // ends with the door
 	cancel     context.CancelFunc

@@ -25,6 +25,9 @@ const dnsTarget = "gatehouse-dns:53"
 // literal and judged as one.
 func (l *link) connect(h *head) {
 	l.d.met.add(h.target)
+	if l.probed(h.target) {
+		return
+	}
 	if h.length != 0 || h.expect {
 		l.refuseTunnel(enforcers.CodeMalformed, authority.Authority{})
 		return
