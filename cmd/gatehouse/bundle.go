@@ -18,7 +18,7 @@ import (
 
 func (c *cli) bundleCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "bundle", Short: "Read, compare and test capability bundles", Args: cobra.NoArgs, RunE: help}
-	cmd.AddCommand(c.bundleLint(), c.bundleCovers(), c.bundleTest())
+	cmd.AddCommand(c.bundleLint(), c.bundleCovers(), c.bundleTest(), c.bundleApply(), c.bundleHistory())
 	return cmd
 }
 
@@ -52,8 +52,8 @@ func bundleFiles(cfg *config.Config) ([]string, error) {
 	return files, nil
 }
 
-// node returns what lint may know of the node that cfg describes.
-func node(cfg *config.Config, all map[string]*bundle.Bundle) bundle.LintContext {
+// lintContext returns what lint may know of the node that cfg describes.
+func lintContext(cfg *config.Config, all map[string]*bundle.Bundle) bundle.LintContext {
 	lc := bundle.LintContext{
 		Endpoints: map[string]string{}, Connections: map[string]bundle.Connection{}, Repositories: map[string]string{},
 		Bundles: all, Providers: []string{"local"}, Internal: cfg.InternalNetworks, Now: time.Now(),
@@ -107,7 +107,7 @@ func (c *cli) bundleLint() *cobra.Command {
 				}
 				all[parsed[i].Name] = parsed[i]
 			}
-			lc := node(cfg, all)
+			lc := lintContext(cfg, all)
 			var lines []lintLine
 			blocked := false
 			for i, b := range parsed {

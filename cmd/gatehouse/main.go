@@ -5,12 +5,19 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"gatehouse/gatekeeper/sandbox/initd"
+	"gatehouse/gatekeeper/sandbox/probe"
 )
 
 // version is set by the linker.
 var version = "dev"
 
 func main() {
+	// Inside a sandbox this same file is gatehouse-init; nothing else may run first.
+	if code, ok := initd.Main(os.Args, initd.Probe{Run: probe.Run, Controls: probe.Controls, Attempt: probe.Attempt}); ok {
+		os.Exit(code)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()

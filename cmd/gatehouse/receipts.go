@@ -7,12 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gatehouse/internal/config"
+	"gatehouse/internal/notary"
 	"gatehouse/receipts"
 )
 
 func (c *cli) receiptsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "receipts", Short: "Read, export and verify receipts", Args: cobra.NoArgs, RunE: help}
-	cmd.AddCommand(c.receiptsVerify())
+	cmd.AddCommand(c.receiptsTail(), c.receiptsVerify(), c.receiptsExport(), c.receiptsHead(), c.receiptsRoot())
 	return cmd
 }
 
@@ -58,6 +60,27 @@ func (c *cli) receiptsVerify() *cobra.Command {
 	f.Var((*timeFlag)(&o.Since), "since", "with --until: state the sessions opened in this period (RFC 3339)")
 	f.Var((*timeFlag)(&o.Until), "until", "end of the period (RFC 3339)")
 	return cmd
+}
+
+func (c *cli) receiptsRoot() *cobra.Command {
+	return &cobra.Command{
+		Use: "root", Short: "Print the root fingerprint that auditors pin", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Check(c.file(cmd))
+			if err != nil {
+				return err
+			}
+			keys, err := notary.LoadKeys(stateOf(cfg).keys)
+			if err != nil {
+				return err
+			}
+			if c.output != "table" {
+				return c.json(map[string]string{"origin": keys.Origin(), "root": keys.RootFingerprint()})
+			}
+			fmt.Fprintln(c.out, keys.RootFingerprint())
+			return nil
+		},
+	}
 }
 
 // timeFlag reads an RFC 3339 time.

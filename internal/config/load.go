@@ -168,6 +168,15 @@ func loopback(hostport string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
+// splitLoopback splits host:port when host is a loopback address or name.
+func splitLoopback(hostport string) (host, port string, ok bool) {
+	if !loopback(hostport) {
+		return "", "", false
+	}
+	host, port, err := net.SplitHostPort(hostport)
+	return host, port, err == nil
+}
+
 // fieldProblem words a validator finding with the key's path as in the file.
 func fieldProblem(f validator.FieldError) string {
 	_, path, _ := strings.Cut(f.Namespace(), ".")

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+
+	"gatehouse/enforcers"
+	"gatehouse/internal/bus"
+	"gatehouse/receipts"
+)
+
+// actionQueue bounds the actions that wait for the stream. Past it they are
+// dropped and counted: they help reviewers and replay, and no receipt or
+// decision rests on them.
+const actionQueue = 4096
+
+// actions writes GATEHOUSE_ACTIONS: each judged action under the leaf hash of
+// its receipt, without bodies and values.
+type actions struct {
+	queue   chan storedAction
+	dropped atomic.Uint64
+	log     *slog.Logger
+}
+
+type storedAction struct {
+	leaf   string
+	action []byte
+}
+
+func newActions(log *slog.Logger) *actions {
+	return &actions{queue: make(chan storedAction, actionQueue), log: log}
+}
+
+// run stores what is queued until ctx ends.
+func (a *actions) run(ctx context.Context, b *bus.Bus) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-a.queue:
+			if err := b.PutAction(ctx, s.leaf, s.action); err != nil && ctx.Err() == nil {
+				a.dropped.Add(1)
+				a.log.WarnContext(ctx, "action not kept for replay", slog.String("leaf", s.leaf), slog.Any("err", err))
+			}
+		}
+	}
+}
+
+// keep returns rec with every decision's action queued for the stream.
+func (a *actions) keep(rec enforcers.Recorder) enforcers.Recorder { return &keeper{rec, a} }
+
+type keeper struct {
+	enforcers.Recorder
+	actions *actions
+}
+
+// Decision writes the receipt, then queues the action.
+func (k *keeper) Decision(ctx context.Context, a *enforcers.Action, d *enforcers.Decision, durable bool) (receipts.Hash, error) {
+	leaf, err := k.Recorder.Decision(ctx, a, d, durable)
+	if err != nil {
+		return leaf, err
+	}
+	b, err := a.Stored().Canonical()
+	if err != nil {
+		k.actions.dropped.Add(1)
+		return leaf, nil
+	}
+	select {
+	case k.actions.queue <- storedAction{leaf.String(), b}:
+	default:
+		k.actions.dropped.Add(1)
+	}
+	return leaf, nil
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"gatehouse/gatekeeper"
+	"gatehouse/internal/api"
+	"gatehouse/internal/blob"
+	"gatehouse/internal/bus"
+	"gatehouse/internal/journal"
+	"gatehouse/internal/notary"
+	"gatehouse/internal/problem"
+	"gatehouse/receipts"
+)
+
+// The rooms do not know each other; these few lines are where one's words
+// become another's.
+
+// encode turns a durable journal group into stream messages.
+func encode(group []journal.Record) ([]bus.Msg, error) {
+	sealed, err := notary.Encode(group)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]bus.Msg, len(sealed))
+	for i, s := range sealed {
+		out[i] = bus.Msg{Subject: s.Subject, Data: s.Data, Header: s.Header,
+			Final: s.Header[receipts.HeaderType] == string(receipts.TypeSessionClose)}
+	}
+	return out, nil
+}
+
+// eventStream is the gatekeeper's side of the events stream.
+type eventStream struct{ bus *bus.Bus }
+
+// gatekeeperConsumer is the durable name that all nodes share.
+const gatekeeperConsumer = "gatekeeper"
+
+func (s eventStream) Work(ctx context.Context, fn func(context.Context, gatekeeper.Message) error) error {
+	return s.bus.Work(ctx, bus.Events, gatekeeperConsumer, func(ctx context.Context, m bus.Msg) error {
+		return fn(ctx, gatekeeper.Message{Subject: m.Subject, Data: m.Data, Header: m.Header})
+	})
+}
+
+func (s eventStream) Find(ctx context.Context, hash string) (gatekeeper.Message, error) {
+	for m, err := range s.bus.Read(ctx, bus.Events, "gatehouse.v1.events.*.*.*.*."+hash, 0) {
+		if err != nil {
+			return gatekeeper.Message{}, err
+		}
+		return gatekeeper.Message{Subject: m.Subject, Data: m.Data, Header: m.Header}, nil
+	}
+	return gatekeeper.Message{}, problem.New(problem.NotFound, "the event is not on the stream", "")
+}
+
+// bucket is a KV bucket under the gatekeeper's error codes.
+type bucket struct{ kv bus.KV }
+
+func (b bucket) Get(ctx context.Context, key string) (gatekeeper.Entry, error) {
+	e, err := b.kv.Get(ctx, key)
+	return gatekeeper.Entry(e), kvProblem(err, key)
+}
+
+func (b bucket) Create(ctx context.Context, key string, value []byte) (uint64, error) {
+	rev, err := b.kv.Create(ctx, key, value)
+	return rev, kvProblem(err, key)
+}
+
+func (b bucket) Update(ctx context.Context, key string, value []byte, rev uint64) (uint64, error) {
+	rev, err := b.kv.Update(ctx, key, value, rev)
+	return rev, kvProblem(err, key)
+}
+
+func (b bucket) All(ctx context.Context) iter.Seq2[gatekeeper.Entry, error] {
+	return func(yield func(gatekeeper.Entry, error) bool) {
+		for e, err := range b.kv.All(ctx) {
+			if !yield(gatekeeper.Entry(e), err) {
+				return
+			}
+		}
+	}
+}
+
+func kvProblem(err error, key string) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, bus.ErrNotFound):
+		return problem.Wrap(err, problem.NotFound, "no key "+key, "")
+	case errors.Is(err, bus.ErrExists), errors.Is(err, bus.ErrConflict):
+		return problem.Wrap(err, problem.Conflict, "key "+key+" was changed by another node", "")
+	}
+	return err
+}
+
+// chains is the notary as the gatekeeper knows it.
+type chains struct{ *notary.Notary }
+
+func (c chains) Open(ctx context.Context, session string, o receipts.Open, obs receipts.Obs) (gatekeeper.Chain, error) {
+	chain, err := c.Notary.Open(ctx, session, o, obs)
+	if err != nil {
+		return nil, err
+	}
+	return chain, nil
+}
+
+func (c chains) Resume(session string) (gatekeeper.Chain, error) {
+	chain, err := c.Notary.Resume(session)
+	if err != nil {
+		return nil, err
+	}
+	return chain, nil
+}
+
+func (c chains) Left() []string {
+	open := c.Sessions()
+	ids := make([]string, len(open))
+	for i, s := range open {
+		ids[i] = s.Session
+	}
+	return ids
+}
+
+func (c chains) Control() gatekeeper.Chain { return c.Notary.Control() }
+
+// commands carries out what people ask of the node through the API.
+type commands struct {
+	gk     *gatekeeper.Gatekeeper
+	notary *notary.Notary
+	blobs  *blob.Store
+}
+
+func (c commands) Kill(ctx context.Context, session string, _ api.Actor) error {
+	return c.gk.Kill(ctx, session)
+}
+
+func (c commands) Retry(ctx context.Context, session string, _ api.Actor) (string, error) {
+	a, err := c.gk.Retry(ctx, session)
+	return a.Session, err
+}
+
+func (c commands) Logs(_ context.Context, session string) (io.ReadCloser, error) {
+	return c.gk.Transcript(session)
+}
+
+// Redeliver lets a stored event start a session again, as if it had come now.
+func (c commands) Redeliver(ctx context.Context, event string, _ api.Actor) (string, error) {
+	a, err := c.gk.Redeliver(ctx, event)
+	return a.Session, err
+}
+
+func (c commands) Apply(ctx context.Context, yaml []byte, by api.Actor) (api.Applied, error) {
+	done, err := c.gk.Apply(ctx, []gatekeeper.File{{Name: "bundle", Source: yaml}}, by.Name, by.Via)
+	if err != nil {
+		return api.Applied{}, err
+	}
+	a := done[0]
+	if a.Result == gatekeeper.ResultRejected {
+		return api.Applied{}, rejected(a)
+	}
+	return api.Applied{Name: a.Bundle, Digest: fmt.Sprintf("%x", a.Digest), Mode: string(a.Mode), Result: a.Result, Note: a.Why}, nil
+}
+
+// Export writes the file and then the receipt that it was handed out.
+func (c commands) Export(ctx context.Context, w io.Writer, session string, by api.Actor) error {
+	f := notary.Filter{Bundles: c.bundle}
+	if session != "" {
+		f.Sessions = []string{session}
+	}
+	sum := sha256.New()
+	if err := c.notary.Export(ctx, io.MultiWriter(w, sum), f); err != nil {
+		return err
+	}
+	_, err := c.notary.Control().Append(ctx, receipts.Receipt{Type: receipts.TypeExport, Disc: &receipts.Disclosure{
+		By: by.Name, What: session, Digest: receipts.Hash(sum.Sum(nil)),
+	}})
+	return err
+}
+
+// bundle returns the canonical bytes of a bundle version, for exports.
+func (c commands) bundle(digest receipts.Hash) ([]byte, bool) {
+	r, err := c.blobs.Get(hex.EncodeToString(digest[:]))
+	if err != nil {
+		return nil, false
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	return b, err == nil
+}
+
+// rejected words why a bundle was not taken.
+func rejected(a gatekeeper.Applied) error {
+	for _, p := range a.Found {
+		if !p.Warning {
+			return problem.New(problem.ConfigInvalid, fmt.Sprintf("%s: %s", a.File, p), p.Hint)
+		}
+	}
+	return problem.New(problem.ConfigInvalid, fmt.Sprintf("%s: %s", a.File, a.Why), "")
+}

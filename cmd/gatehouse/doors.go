@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+
+	"gatehouse/enforcers"
+	"gatehouse/enforcers/door"
+	"gatehouse/enforcers/upstream"
+	"gatehouse/gatekeeper"
+	"gatehouse/gatekeeper/sandbox"
+	"gatehouse/receipts"
+	"gatehouse/wasm"
+)
+
+// doors opens a session's exit for the gatekeeper: enforcers configured from
+// the session's policy, a gate over them, and a door over the gate.
+type doors struct {
+	host    *wasm.Host
+	up      *upstream.Client
+	actions *actions // nil keeps none
+	dev     bool
+	log     *slog.Logger
+}
+
+// builtins are the enforcers that decide from the bundle: the only ones that
+// may allow.
+var builtins = []string{"egress", "git", "spend"}
+
+// Open makes the session's exit. Everything it made is undone when it fails.
+func (d *doors) Open(ctx context.Context, s gatekeeper.DoorSpec) (_ gatekeeper.Door, err error) {
+	o := &openDoor{}
+	defer func() {
+		if err != nil {
+			o.release()
+		}
+	}()
+	policy := enforcers.Policy{Digest: receipts.Hash(s.Digest)}
+	if policy.Grants, err = enforcers.Grants(s.Policy); err != nil {
+		return nil, err
+	}
+	module, err := d.host.Builtin(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't load the built-in enforcers: %w", err)
+	}
+	mode := receipts.Mode(s.Bundle.Mode)
+	for _, name := range builtins {
+		e, err := module.Enforcer(ctx, wasm.Configure(s.Policy, wasm.BuiltinParams(name)))
+		if err != nil {
+			return nil, fmt.Errorf("couldn't configure enforcer %s: %w", name, err)
+		}
+		o.enforcers = append(o.enforcers, e)
+		policy.Enforcers = append(policy.Enforcers, enforcers.Bound{Enforcer: e, Mode: mode, Builtin: true})
+	}
+	if len(s.Bundle.Enforcers) > 0 {
+		return nil, errors.New("added enforcers are not built yet")
+	}
+	recorder := s.Recorder
+	if d.actions != nil {
+		recorder = d.actions.keep(s.Recorder)
+	}
+	gate := enforcers.NewGate(enforcers.GateOptions{Session: s.Session, Mode: mode, Policy: policy, Recorder: recorder, Dev: d.dev})
+	ca, err := door.NewCA(s.Session)
+	if err != nil {
+		return nil, err
+	}
+	if o.listener, err = sandbox.ListenDoor(filepath.Join(s.Dir, "door.sock")); err != nil {
+		return nil, err
+	}
+	// The door outlives the call that opens it: the gatekeeper closes it.
+	o.Door, err = door.Open(context.WithoutCancel(ctx), o.listener, gate, door.Options{Up: d.up, CA: ca, Log: d.log})
+	if err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// openDoor is one session's door with what it rests on.
+type openDoor struct {
+	*door.Door
+	listener  net.Listener
+	enforcers []*wasm.Enforcer
+}
+
+// Listener returns the socket that the provider hands to the sandbox.
+func (o *openDoor) Listener() net.Listener { return o.listener }
+
+// Close ends the exit and gives up the enforcers.
+func (o *openDoor) Close(code string) error {
+	o.Door.Close(code)
+	return o.release()
+}
+
+func (o *openDoor) release() error {
+	for _, e := range o.enforcers {
+		e.Close()
+	}
+	if o.listener == nil {
+		return nil
+	}
+	if err := o.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}

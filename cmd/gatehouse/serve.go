@@ -1,0 +1,379 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"gatehouse/gatekeeper"
+	"gatehouse/gatekeeper/sandbox"
+	"gatehouse/ingest"
+	"gatehouse/internal/api"
+	"gatehouse/internal/blob"
+	"gatehouse/internal/bus"
+	"gatehouse/internal/config"
+	"gatehouse/internal/diag"
+	"gatehouse/internal/journal"
+	"gatehouse/internal/notary"
+	"gatehouse/internal/view"
+	"gatehouse/receipts"
+	"gatehouse/wasm"
+)
+
+// Time that an orderly stop may take, one step each.
+const (
+	drainLimit = 10 * time.Second // deliveries in flight
+	closeLimit = 5 * time.Second  // HTTP servers
+)
+
+func (c *cli) serveCommand() *cobra.Command {
+	var dev bool
+	var format string
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run a node", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config.Load(c.file(cmd))
+			if err != nil {
+				return err
+			}
+			log, err := diag.NewLogger(c.err, diag.LogOptions{Format: format})
+			if err != nil {
+				return usage(err.Error(), "use --log text or --log json")
+			}
+			n, err := start(cmd.Context(), cfg, nodeOptions{dev: dev, log: log})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.err, "gatehouse %s: hooks on %s, operator on %s, private on %s\n", version, n.hooks, n.operator, n.private)
+			return n.wait()
+		},
+	}
+	cmd.Flags().BoolVar(&dev, "dev", false, "put the configuration's dev substitutions in force; every receipt says so")
+	cmd.Flags().StringVar(&format, "log", "text", "log format: text or json")
+	return cmd
+}
+
+// nodeOptions are what a caller other than serve may change: the demo hands
+// files to its sandboxes and reads along.
+type nodeOptions struct {
+	dev      bool
+	log      *slog.Logger
+	provider func(sandbox.Provider) sandbox.Provider // wraps the local provider; nil = as it is
+}
+
+// node is one running `gatehouse serve`.
+type node struct {
+	hooks, operator, private net.Addr
+
+	log     *slog.Logger
+	keys    *notary.Keys
+	notary  *notary.Notary
+	journal *journal.Journal
+	bus     *bus.Bus
+	intake  *ingest.Intake
+	gk      *gatekeeper.Gatekeeper
+	view    *view.View
+
+	group *errgroup.Group
+	stop  context.CancelFunc
+	close []func() // in wiring order; run backwards
+}
+
+// start wires a node in the order in which data flows through it, and returns
+// when it serves. The rooms are handed to each other here and nowhere else:
+//
+//	hooks -> ingest -> journal -> bus -> gatekeeper -> sandbox -> door -> gate -> upstream
+//	                      ^--- notary: every receipt --- view -> api
+func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	n := &node{log: o.log, stop: stop}
+	defer func() {
+		if err != nil {
+			stop()
+			n.release()
+		}
+	}()
+	state, err := openState(cfg)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+
+	// The record: keys, notary, journal. Nothing happens before it can be written down.
+	if n.keys, err = notary.LoadKeys(state.keys); err != nil {
+		return nil, err
+	}
+	n.notary = notary.New(notary.Options{Node: cfg.Node, Keys: n.keys})
+	n.journal, err = journal.Open(state.journal, journal.Options{Seal: n.notary.Seal, PrivateKey: n.keys.NodeKey().Reveal()})
+	if err != nil {
+		return nil, err
+	}
+	n.onClose(func() { n.logged("journal", n.journal.Close()) })
+	if err := n.notary.Start(ctx, n.journal); err != nil {
+		return nil, err
+	}
+	blobs, err := blob.Open(state.blobs)
+	if err != nil {
+		return nil, err
+	}
+
+	// The way in: hooks -> ingest -> journal -> bus.
+	endpoints, err := endpointsOf(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if n.intake, err = ingest.New(ctx, ingest.Options{Journal: n.journal, Blobs: blobs, Endpoints: endpoints, Log: o.log}); err != nil {
+		return nil, err
+	}
+	busOptions := bus.Options{Node: cfg.Node, URL: cfg.NATS.URL, Creds: cfg.Path(cfg.NATS.Creds), Log: o.log}
+	if busOptions.URL == "" {
+		busOptions.Dir = state.nats
+	}
+	if n.bus, err = bus.Open(ctx, busOptions); err != nil {
+		return nil, err
+	}
+	n.onClose(func() { n.logged("bus", n.bus.Close()) })
+
+	// The way out: door -> gate (enforcers) -> upstream.
+	host, err := wasm.NewHost(ctx, wasm.Options{CacheDir: state.wasm})
+	if err != nil {
+		return nil, err
+	}
+	n.onClose(func() { n.logged("wasm", host.Close(context.WithoutCancel(ctx))) })
+	up, err := newUpstream(cfg, o.dev)
+	if err != nil {
+		return nil, err
+	}
+	n.onClose(func() { n.logged("upstream", up.Close()) })
+	kept := newActions(o.log)
+	exits := &doors{host: host, up: up, actions: kept, dev: o.dev && !cfg.Dev.Zero(), log: o.log}
+
+	// Where agents run.
+	var provider sandbox.Provider
+	providers := map[string]sandbox.Provider{}
+	if provider, err = newLocal(cfg, state, blobs); err != nil {
+		// A node without a provider still records, refuses and exports: admission
+		// answers provider_capability_missing, and doctor says what to install.
+		o.log.WarnContext(ctx, "no sandbox provider", slog.Any("err", err))
+	} else {
+		if o.provider != nil {
+			provider = o.provider(provider)
+		}
+		providers[provider.Name()] = provider
+	}
+
+	// Who decides: gatekeeper.
+	if n.gk, err = newGatekeeper(ctx, cfg, n, gatekeeper.Options{
+		Dir: state.dir, Blobs: blobs, Providers: providers, Doors: exits, Dev: exits.dev, Log: o.log,
+	}); err != nil {
+		return nil, err
+	}
+
+	// Who looks: view -> api.
+	n.view = view.New(n.bus, view.Options{Keyset: n.keys.Keyset()})
+	health := &diag.Health{}
+	health.Check("journal", n.journal.Err)
+	health.Check("bus", func() error { return n.bus.Status().Err })
+	do := commands{gk: n.gk, notary: n.notary, blobs: blobs}
+	operator, err := api.New(api.Options{
+		View: n.view, Sessions: do, Events: do, Bundles: do, Receipts: do,
+		Status: n.status(cfg, health, began, exits.dev), Version: version,
+		URL: cfg.OperatorURL(), Hosts: cfg.OperatorHosts(), Origins: cfg.OperatorOrigins(), Loopback: cfg.TLS == nil, Log: o.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	return n, n.serve(ctx, cfg, state, operator, diag.Handler(diag.NewMetrics(version), health), kept)
+}
+
+// serve opens the listeners and starts every long-runner. The first that fails
+// ends the others.
+func (n *node) serve(ctx context.Context, cfg *config.Config, state state, operator *api.API, private http.Handler, kept *actions) error {
+	var group *errgroup.Group
+	group, ctx = errgroup.WithContext(ctx)
+	n.group = group
+
+	hooks := ingest.Server(n.intake)
+	servers := []*http.Server{hooks}
+	listen := func(addr string, srv *http.Server, secure bool) (net.Addr, error) {
+		l, err := listenTCP(cfg, addr, secure)
+		if err != nil {
+			return nil, err
+		}
+		servers = append(servers, srv)
+		group.Go(func() error { return ended(srv.Serve(l)) })
+		return l.Addr(), nil
+	}
+	server := func(h http.Handler) *http.Server {
+		return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug)}
+	}
+	var err error
+	if n.hooks, err = listen(cfg.Listen.Hooks, hooks, true); err != nil {
+		return err
+	}
+	if n.operator, err = listen(cfg.Listen.Operator, server(operator.Operator()), true); err != nil {
+		return err
+	}
+	if n.private, err = listen(cfg.Listen.Private, server(private), false); err != nil {
+		return err
+	}
+	socket, err := api.ListenSocket(filepath.Join(state.dir, socketName))
+	if err != nil {
+		return err
+	}
+	onSocket := server(operator.Socket())
+	servers = append(servers, onSocket)
+	group.Go(func() error { return ended(onSocket.Serve(socket)) })
+
+	// What flows keeps flowing until the way in and the sessions have ended.
+	flow, dry := context.WithCancel(context.WithoutCancel(ctx))
+	pumped := make(chan struct{})
+	group.Go(func() error {
+		defer close(pumped)
+		return n.bus.Pump(flow, n.journal, encode)
+	})
+	group.Go(func() error { return kept.run(flow, n.bus) })
+	group.Go(func() error { return n.view.Run(flow) })
+	group.Go(func() error { return n.notary.Run(flow) })
+	gated := make(chan struct{})
+	group.Go(func() error {
+		defer close(gated)
+		return n.gk.Run(ctx)
+	})
+
+	// An orderly stop goes the way of the data: no new deliveries, sessions
+	// closed, journal closed and pumped out, then the readers.
+	group.Go(func() error {
+		<-ctx.Done()
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
+		defer cancel()
+		n.logged("drain", n.intake.Drain(drain))
+		<-gated
+		n.logged("journal", n.journal.Close())
+		select {
+		case <-pumped:
+		case <-time.After(drainLimit): // the streams are behind; the next start republishes
+		}
+		dry()
+		for _, s := range servers {
+			shut, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
+			n.logged("server", s.Shutdown(shut))
+			cancel()
+		}
+		return nil
+	})
+	return nil
+}
+
+// wait blocks until the node has stopped, and releases what it holds.
+func (n *node) wait() error {
+	err := n.group.Wait()
+	n.stop()
+	n.release()
+	return err
+}
+
+func (n *node) onClose(f func()) { n.close = append(n.close, f) }
+
+func (n *node) release() {
+	for i := len(n.close) - 1; i >= 0; i-- {
+		n.close[i]()
+	}
+	n.close = nil
+}
+
+func (n *node) logged(what string, err error) {
+	if err != nil {
+		n.log.Warn("stop", slog.String("room", what), slog.Any("err", err))
+	}
+}
+
+func ended(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// status is what GET /v1/status says.
+func (n *node) status(cfg *config.Config, health *diag.Health, began time.Time, dev bool) func() api.Status {
+	return func() api.Status {
+		b := n.bus.Status()
+		s := api.Status{
+			Node: cfg.Node, Version: version, Started: began, Running: len(n.gk.Sessions()), Dev: dev, Reasons: []api.Reason{},
+			Bus: api.BusStatus{Connected: b.Connected, Embedded: b.Embedded, Phase: string(b.Phase), Stored: b.Stored, Durable: n.journal.Next()},
+		}
+		for _, r := range health.Reasons() {
+			s.Reasons = append(s.Reasons, api.Reason(r))
+		}
+		s.Ready = len(s.Reasons) == 0
+		return s
+	}
+}
+
+// newGatekeeper makes the gatekeeper, ends what an earlier run left open, and
+// applies the configuration's bundles.
+func newGatekeeper(ctx context.Context, cfg *config.Config, n *node, o gatekeeper.Options) (*gatekeeper.Gatekeeper, error) {
+	claims, err := n.bus.KV(ctx, bus.Claims)
+	if err != nil {
+		return nil, err
+	}
+	bundles, err := n.bus.KV(ctx, bus.Bundles)
+	if err != nil {
+		return nil, err
+	}
+	lint := lintContext(cfg, nil)
+	o.Node, o.Journal, o.Notary = cfg.Node, n.journal, chains{n.notary}
+	o.Events, o.Claims, o.Bundles = eventStream{n.bus}, bucket{claims}, bucket{bundles}
+	o.Sets, o.Repositories, o.Endpoints, o.Lint = lint.Sets, lint.Repositories, lint.Endpoints, &lint
+	o.Keysets = map[string]*receipts.Keyset{n.keys.Origin(): n.keys.Keyset()}
+	o.Unlimited = cfg.Sandbox.Unlimited == "accepted"
+	gk, err := gatekeeper.New(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := gk.Start(ctx); err != nil {
+		return nil, err
+	}
+	files, err := readBundles(cfg)
+	if err != nil {
+		return nil, err
+	}
+	done, err := gk.Apply(ctx, files, "config", "config")
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range done {
+		if a.Result == gatekeeper.ResultRejected {
+			return nil, rejected(a)
+		}
+		n.log.InfoContext(ctx, "bundle", slog.String("name", a.Bundle), slog.String("result", a.Result), slog.String("mode", string(a.Mode)), slog.String("why", a.Why))
+	}
+	return gk, nil
+}
+
+func readBundles(cfg *config.Config) ([]gatekeeper.File, error) {
+	paths, err := bundleFiles(cfg)
+	if err != nil {
+		return nil, err
+	}
+	files := make([]gatekeeper.File, len(paths))
+	for i, p := range paths {
+		src, err := os.ReadFile(p)
+		if err != nil {
+			return nil, fmt.Errorf("couldn't read bundle %s: %w", p, err)
+		}
+		files[i] = gatekeeper.File{Name: p, Source: src}
+	}
+	return files, nil
+}
