@@ -105,7 +105,7 @@ func (h *Host) Builtin(ctx context.Context) (*Module, error) {
 	if h.builtin != nil {
 		return h.builtin, nil
 	}
-	m, err := h.load(ctx, "builtin", policies.Std, Limits{}, true)
+	m, err := h.load(ctx, "builtin", policies.Std, Limits{FuelConfigure: 500e6}, true)
 	if err != nil {
 		return nil, err
 	}

@@ -13,9 +13,9 @@ type Limits struct {
 	Memory        uint32 // pages of 64 KiB, default and ceiling 256
 	Input         int    // bytes of a decide message, default 64 KiB, ceiling 1 MiB
 	Output        int    // bytes of an answer, default and ceiling 8 KiB
-	FuelInit      int64  // start section and _initialize, default and ceiling 100 M
-	FuelConfigure int64  // default 50 M, ceiling 500 M
-	FuelDecide    int64  // default 5 M (about 20 ms at worst), ceiling 20 M
+	FuelInit      int64  // start section and _initialize, default 10 M, ceiling 100 M
+	FuelConfigure int64  // default 20 M, ceiling 500 M
+	FuelDecide    int64  // default 2 M (15 ms of waiting for memory at worst), ceiling 20 M
 
 	// Untrusted adds a second line against a defect of the meter: a deadline that
 	// native code checks at every loop, at 30 to 400 us a call.
@@ -37,9 +37,9 @@ func (l Limits) settle() (Limits, error) {
 		v                 *int64
 		standard, ceiling int64
 	}{
-		{"fuel for initialization", &l.FuelInit, 100e6, 100e6},
-		{"fuel for configuring", &l.FuelConfigure, 50e6, 500e6},
-		{"fuel for deciding", &l.FuelDecide, 5e6, 20e6},
+		{"fuel for initialization", &l.FuelInit, 10e6, 100e6},
+		{"fuel for configuring", &l.FuelConfigure, 20e6, 500e6},
+		{"fuel for deciding", &l.FuelDecide, 2e6, 20e6},
 	} {
 		if *f.v == 0 {
 			*f.v = f.standard

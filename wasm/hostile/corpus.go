@@ -39,7 +39,19 @@ func Cases() []Case {
 			g.Decide = Join(append(call, Call(f), zero)...)
 		})
 	}
+	// remember answers Deny once and another verdict from then on, if what it
+	// noted is still there.
+	const other = `{"reason":"seen","rule":"r","verdict":"abstain"}`
+	remember := func(recall, note []byte) []byte {
+		return guest(func(g *Guest) {
+			g.Global(I32, I32Const(0))
+			g.Data(512, []byte(other))
+			g.Decide = Join(recall, If(I64), Packed(512, int64(len(other))), Else, note, Packed(AnswerAt, int64(len(Deny))), End)
+		})
+	}
 	return []Case{
+		{"WA-04_remembers_in_memory", remember(Join(I32Const(8), Load(0x28, 0)), Join(I32Const(8), I32Const(1), Store(0x36, 0))), AtDecide, ""},
+		{"WA-04_remembers_in_a_global", remember(GlobalGet(0), Join(I32Const(1), GlobalSet(0))), AtDecide, ""},
 		{"WA-09_endless_loop", decide(loop, zero), AtDecide, "fuel_exhausted"},
 		{"WA-10_call_chain", guest(func(g *Guest) {
 			g.Functions = func(m *Builder) {

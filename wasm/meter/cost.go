@@ -4,9 +4,9 @@ package meter
 // of instructions runs much longer per unit than another; TestPriceOfTime
 // measures the spread.
 const (
-	priceLoad   = 4  // a dependent load that misses the cache is the slowest thing per unit
-	priceStore  = 2  //
-	priceDivide = 16 // integer and float division, remainder, square root
+	priceLoad   = 4 // a dependent load that misses the cache is the slowest thing per unit
+	priceStore  = 2 //
+	priceDivide = 4 // integer and float division, remainder, square root
 
 	priceCall     = 8   // on top of what the callee pays
 	priceImport   = 200 // a call leaves native code

@@ -41,7 +41,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"git_unknown_key":             {"git", `{"git":{"repository":"1","wiki":true}}`},
 		"spend_model_without_name":    {"spend", `{"models":[{"allow":["x"],"connection":"","max_output_tokens":1}]}`},
 		"spend_negative_limit":        {"spend", `{"spend":{"limit":-1}}`},
-		"spend_number_beyond_the_abi": {"spend", `{"spend":{"limit":9007199254740993}}`},
+		"spend_number_beyond_the_abi": {"spend", `{"spend":{"limit":9007199254740992}}`},
 		"spend_fraction":              {"spend", `{"spend":{"limit":1.5}}`},
 		"unknown_enforcer":            {"dlp", `{}`},
 	}

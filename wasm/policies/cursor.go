@@ -207,7 +207,7 @@ func unescape(dst, s []byte) (n int, ok bool) {
 	return n, true
 }
 
-// integer consumes a JSON integer within +-2^53, the range of the ABI.
+// integer consumes a JSON integer within +-(2^53-1), the range of the ABI.
 func (c *cursor) integer() int64 {
 	if c.bad {
 		return 0
@@ -227,7 +227,7 @@ func (c *cursor) integer() int64 {
 		i++
 	}
 	digits := i - start
-	if digits == 0 || n > 1<<53 || (digits > 1 && b[start] == '0') || (neg && n == 0) {
+	if digits == 0 || n > 1<<53-1 || (digits > 1 && b[start] == '0') || (neg && n == 0) {
 		c.bad = true
 		return 0
 	}
