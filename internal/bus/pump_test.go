@@ -414,3 +414,25 @@ func TestHostileSubjectStopsThePump(t *testing.T) {
 		})
 	}
 }
+
+// TestForeignMessageID: somebody else uses the message id of a receipt before
+// it is published. "Duplicate" then does not mean that the receipt is stored.
+func TestForeignMessageID(t *testing.T) {
+	b, j := open(t, bus.Options{Dir: t.TempDir(), Duplicates: 100 * time.Millisecond}), openJournal(t, t.TempDir())
+	add(t, j, receipt(1, 0))
+	for g := range j.Groups(0) {
+		msgs, err := encode(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		js, _ := jetstream.New(b.Conn())
+		if _, err := js.Publish(context60(t), "gatehouse.v1.sessions.OTHER", []byte("x"), jetstream.WithMsgID(msgs[0].Header["Nats-Msg-Id"])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pumping(t, b, j)
+	stored(t, b, j)
+	if got := contents(t, b, bus.Sessions)[sessionSubject(1)]; len(got) != 1 {
+		t.Fatalf("stored %v", got)
+	}
+}
