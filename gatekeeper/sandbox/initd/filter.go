@@ -15,11 +15,15 @@ import (
 
 // Answers of the filter.
 const (
-	allow   = seccomp.ActionAllow
-	refuse  = seccomp.ActionErrno                               // EPERM
-	nosys   = seccomp.ActionErrno | seccomp.Action(unix.ENOSYS) // "this kernel has no such call"
-	pretend = seccomp.Action(unix.SECCOMP_RET_ERRNO)            // answers 0 and does nothing
-	kill    = seccomp.ActionKillProcess
+	allow  = seccomp.ActionAllow
+	refuse = seccomp.ActionErrno                               // EPERM
+	nosys  = seccomp.ActionErrno | seccomp.Action(unix.ENOSYS) // "this kernel has no such call"
+	kill   = seccomp.ActionKillProcess
+
+	// pretend answers success and does nothing: errno 0. The assembler turns
+	// that into EPERM, so it is written as an errno that no call has, and
+	// replaced at the end.
+	pretend = seccomp.ActionErrno | 0xfff
 )
 
 // Offsets in struct seccomp_data.
@@ -73,6 +77,11 @@ func filter() ([]bpf.RawInstruction, error) {
 	body, err := p.Assemble()
 	if err != nil {
 		return nil, fmt.Errorf("assemble filter: %w", err)
+	}
+	for i, in := range body {
+		if ret, ok := in.(bpf.RetConstant); ok && ret.Val == uint32(pretend) {
+			body[i] = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO}
+		}
 	}
 
 	// The library alone sends a foreign architecture to its default answer.

@@ -8,12 +8,14 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"gatehouse/gatekeeper/sandbox"
 	"gatehouse/internal/problem"
 )
 
@@ -76,8 +78,9 @@ func makeRoom(path string) error {
 
 // cgroupLeaf is one session's cgroup.
 type cgroupLeaf struct {
-	path string
-	dir  *os.File
+	path   string
+	dir    *os.File
+	limits map[string]string
 }
 
 // leaf makes a session's cgroup with its limits set (SB-36, SB-37, SB-40).
@@ -86,22 +89,23 @@ func (c *cgroup) leaf(session string, memory, pids int64, cpus float64) (*cgroup
 	if err := os.Mkdir(l.path, 0o755); err != nil {
 		return nil, fmt.Errorf("cgroup: %w", err)
 	}
-	limits := map[string]string{
+	l.limits = map[string]string{
 		"pids.max":         strconv.FormatInt(pids, 10),
 		"memory.oom.group": "1", // a memory bomb takes its whole session along, not a random part
 	}
 	if memory > 0 {
-		limits["memory.max"] = strconv.FormatInt(memory, 10)
-		limits["memory.swap.max"] = "0"
+		l.limits["memory.max"] = strconv.FormatInt(memory, 10)
+		l.limits["memory.swap.max"] = "0"
 	}
 	if cpus > 0 {
 		const period = 100_000 // microseconds
-		limits["cpu.max"] = fmt.Sprintf("%d %d", int64(math.Ceil(cpus*period)), period)
+		l.limits["cpu.max"] = fmt.Sprintf("%d %d", int64(math.Ceil(cpus*period)), period)
 	}
-	for name, value := range limits {
+	for name, value := range l.limits {
 		err := os.WriteFile(filepath.Join(l.path, name), []byte(value), 0)
 		if err != nil && name == "memory.swap.max" && errors.Is(err, os.ErrNotExist) {
-			err = nil // a kernel without swap accounting has no swap to give
+			delete(l.limits, name) // a kernel without swap accounting has no swap to give
+			err = nil
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("cgroup: %w", err), os.Remove(l.path))
@@ -113,6 +117,52 @@ func (c *cgroup) leaf(session string, memory, pids int64, cpus float64) (*cgroup
 	}
 	l.dir = dir
 	return l, nil
+}
+
+// prove is the case that only the outside can judge: PID 1 of the sandbox is in
+// the leaf, and the kernel holds the limits that were written.
+func (l *cgroupLeaf) prove(pidfd int) sandbox.Case {
+	c := sandbox.Case{ID: "SB-36", Name: "limits of the session's cgroup", Proves: sandbox.ResourceLimited, Outcome: sandbox.Failed}
+	pid, err := pidOf(pidfd)
+	if err != nil {
+		c.Evidence = "could not run: " + err.Error()
+		return c
+	}
+	procs, err := os.ReadFile(filepath.Join(l.path, "cgroup.procs"))
+	if err != nil {
+		c.Evidence = "could not run: " + err.Error()
+		return c
+	}
+	if !slices.Contains(strings.Fields(string(procs)), pid) {
+		c.Evidence = "PID 1 is not in the session's cgroup"
+		return c
+	}
+	var held []string
+	for name, want := range l.limits {
+		got, err := os.ReadFile(filepath.Join(l.path, name))
+		if err != nil || strings.TrimSpace(string(got)) != want {
+			c.Evidence = fmt.Sprintf("%s is %q, not %q: %v", name, strings.TrimSpace(string(got)), want, err)
+			return c
+		}
+		held = append(held, name+" "+want)
+	}
+	slices.Sort(held)
+	c.Outcome, c.Evidence = sandbox.Passed, strings.Join(held, ", ")
+	return c
+}
+
+// pidOf returns the process id behind a pidfd, as this process sees it.
+func pidOf(pidfd int) (string, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(b)) {
+		if pid, ok := strings.CutPrefix(line, "Pid:"); ok {
+			return strings.TrimSpace(pid), nil
+		}
+	}
+	return "", errors.New("no process behind the pidfd")
 }
 
 // kill ends every process of the leaf at once.

@@ -46,6 +46,9 @@ func (b *box) Probe(ctx context.Context) (sandbox.Report, error) {
 		return report, probeFailed(err)
 	}
 	report.Cases = b.witness(plan, answer.Cases)
+	if b.group != nil {
+		report.Cases = append(report.Cases, b.group.prove(int(b.initfd.Fd())))
+	}
 	return report, nil
 }
 
