@@ -36,7 +36,7 @@ func (a *API) document() {
 // files adds the routes that answer with bytes instead of JSON.
 func (a *API) files() {
 	file(a, "session-logs", "/v1/sessions/{id}/logs", "The transcript of a session, untrusted", "text/plain; charset=utf-8", "transcript.txt",
-		func(ctx context.Context, in *byID, w io.Writer) error {
+		func(ctx context.Context, in *ByID, w io.Writer) error {
 			r, err := a.o.Sessions.Logs(ctx, in.ID)
 			if err != nil {
 				return err

@@ -81,7 +81,9 @@ type Link struct {
 
 type none struct{}
 
-type byID struct {
+// ByID is the path of every route about one thing. It is exported because huma
+// fills no embedded field that is not.
+type ByID struct {
 	ID string `path:"id" maxLength:"256"`
 }
 
@@ -99,19 +101,19 @@ func (a *API) routes() {
 	}) (view.Page[view.Session], error) {
 		return a.o.View.Sessions(view.SessionFilter{State: in.State, Reason: in.Reason, Bundle: in.Bundle, Mode: in.Mode, Event: in.Event, Parent: in.Parent}, in.Cursor, in.Limit)
 	})
-	get(a, "get-session", "/v1/sessions/{id}", "One session", func(_ context.Context, in *byID) (view.Session, error) {
+	get(a, "get-session", "/v1/sessions/{id}", "One session", func(_ context.Context, in *ByID) (view.Session, error) {
 		return a.o.View.Session(in.ID)
 	})
 	get(a, "list-receipts", "/v1/sessions/{id}/receipts", "The receipts of a session, in chain order", func(ctx context.Context, in *struct {
-		byID
+		ByID
 		Paging
 	}) (view.Page[view.Receipt], error) {
 		return a.o.View.Receipts(ctx, in.ID, in.Cursor, in.Limit)
 	})
-	post(a, "kill-session", "/v1/sessions/{id}/kill", "End a running session", http.StatusAccepted, func(ctx context.Context, in *byID) (Named, error) {
+	post(a, "kill-session", "/v1/sessions/{id}/kill", "End a running session", http.StatusAccepted, func(ctx context.Context, in *ByID) (Named, error) {
 		return Named{in.ID}, a.o.Sessions.Kill(ctx, in.ID, callerOf(ctx).Actor)
 	})
-	post(a, "retry-session", "/v1/sessions/{id}/retry", "Admit the session's event again", http.StatusCreated, func(ctx context.Context, in *byID) (Named, error) {
+	post(a, "retry-session", "/v1/sessions/{id}/retry", "Admit the session's event again", http.StatusCreated, func(ctx context.Context, in *ByID) (Named, error) {
 		id, err := a.o.Sessions.Retry(ctx, in.ID, callerOf(ctx).Actor)
 		return Named{id}, err
 	})
@@ -126,10 +128,10 @@ func (a *API) routes() {
 	}) (view.Page[view.Event], error) {
 		return a.o.View.Events(view.EventFilter{Source: in.Source, Endpoint: in.Endpoint, Kind: in.Kind, Level: in.Level, State: in.State}, in.Cursor, in.Limit)
 	})
-	get(a, "get-event", "/v1/events/{id}", "One event with its facts and its untrusted text", func(ctx context.Context, in *byID) (view.EventDetail, error) {
+	get(a, "get-event", "/v1/events/{id}", "One event with its facts and its untrusted text", func(ctx context.Context, in *ByID) (view.EventDetail, error) {
 		return a.o.View.Event(ctx, in.ID)
 	})
-	post(a, "redeliver-event", "/v1/events/{id}/redeliver", "Let a stored event start a session again", http.StatusCreated, func(ctx context.Context, in *byID) (Named, error) {
+	post(a, "redeliver-event", "/v1/events/{id}/redeliver", "Let a stored event start a session again", http.StatusCreated, func(ctx context.Context, in *ByID) (Named, error) {
 		id, err := a.o.Events.Redeliver(ctx, in.ID, callerOf(ctx).Actor)
 		return Named{id}, err
 	})
@@ -137,7 +139,7 @@ func (a *API) routes() {
 	get(a, "list-bundles", "/v1/bundles", "Bundles by name", func(_ context.Context, _ *none) (view.Page[view.Bundle], error) {
 		return view.Page[view.Bundle]{Items: a.o.View.Bundles()}, nil
 	})
-	get(a, "bundle-history", "/v1/bundles/{id}/history", "A bundle's changes, the newest first", func(_ context.Context, in *byID) (view.Page[view.Change], error) {
+	get(a, "bundle-history", "/v1/bundles/{id}/history", "A bundle's changes, the newest first", func(_ context.Context, in *ByID) (view.Page[view.Change], error) {
 		h, err := a.o.View.History(in.ID)
 		return view.Page[view.Change]{Items: h}, err
 	})
