@@ -193,7 +193,19 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		return nil, err
 	}
 
-	return n, n.serve(ctx, cfg, state, operator, diag.Handler(diag.NewMetrics(version), health), kept)
+	if err := n.serve(ctx, cfg, state, operator, diag.Handler(diag.NewMetrics(version), health), kept); err != nil {
+		return nil, err
+	}
+	// Compiling takes seconds on a cold cache; deliveries do not wait for it, and
+	// the first session finds it done.
+	n.group.Go(func() error {
+		_, err := host.Builtin(ctx)
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("couldn't compile the built-in enforcers: %w", err)
+		}
+		return nil
+	})
+	return n, nil
 }
 
 // serve opens the listeners and starts every long-runner. The first that fails
@@ -244,7 +256,12 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, opera
 	})
 	group.Go(func() error { return kept.run(flow, n.bus) })
 	group.Go(func() error { return n.view.Run(flow) })
-	group.Go(func() error { return n.notary.Run(flow) })
+	sealing, sealed := context.WithCancel(flow)
+	noted := make(chan struct{})
+	group.Go(func() error {
+		defer close(noted)
+		return n.notary.Run(sealing)
+	})
 	gated := make(chan struct{})
 	group.Go(func() error {
 		defer close(gated)
@@ -252,13 +269,15 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, opera
 	})
 
 	// An orderly stop goes the way of the data: no new deliveries, sessions
-	// closed, journal closed and pumped out, then the readers.
+	// closed, last checkpoint, journal closed and pumped out, then the readers.
 	group.Go(func() error {
 		<-ctx.Done()
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
 		defer cancel()
 		n.logged("drain", n.intake.Drain(drain))
 		<-gated
+		sealed()
+		<-noted
 		n.logged("journal", n.journal.Close())
 		select {
 		case <-pumped:

@@ -43,7 +43,10 @@ func load(path string, resolve bool) (*Config, error) {
 	if err := strictyaml.Decode(filepath.Base(path), src, &c); err != nil {
 		return nil, err
 	}
-	c.path = path
+	// Absolute, because sandboxes and sockets are named by paths that other processes resolve.
+	if c.path, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
