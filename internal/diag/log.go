@@ -2,13 +2,13 @@ package diag
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"gatehouse/internal/problem"
 )
@@ -110,18 +110,25 @@ func redact(a slog.Attr) slog.Attr {
 		}
 		v = slog.GroupValue(clean...)
 	case slog.KindAny:
-		// A value keeps its form unless a credential shows in its text.
-		if t, ok := v.Any().(time.Time); ok {
-			v = slog.TimeValue(t)
-			break
-		}
-		text := fmt.Sprintf("%+v", v.Any())
-		if b, ok := v.Any().([]byte); ok {
-			text = string(b)
-		}
-		if clean := scrub(text); clean != text {
-			v = slog.StringValue(clean)
-		}
+		v = scrubAny(v)
 	}
 	return slog.Attr{Key: a.Key, Value: v}
+}
+
+// scrubAny keeps a value's form unless a credential shows in one of the texts a
+// handler could make of it.
+func scrubAny(v slog.Value) slog.Value {
+	texts := []string{fmt.Sprintf("%+v", v.Any())}
+	if b, ok := v.Any().([]byte); ok {
+		texts[0] = string(b)
+	}
+	if b, err := json.Marshal(v.Any()); err == nil {
+		texts = append(texts, string(b))
+	}
+	for _, t := range texts {
+		if clean := scrub(t); clean != t {
+			return slog.StringValue(clean)
+		}
+	}
+	return v
 }
