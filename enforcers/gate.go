@@ -292,7 +292,10 @@ func (g *Gate) combine(ctx context.Context, gen *generation, a *Action) Decision
 		}
 		if r := weight(step); r > rank {
 			rank = r
-			d.Verdict, d.Fault, d.By, d.Module = step.Verdict, step.Fault, b.Name(), receipts.Hash(b.Digest())
+			d.Verdict, d.Fault, d.By, d.Module = step.Verdict, step.Fault, b.Name(), step.Verdict.Module
+			if d.Module.IsZero() {
+				d.Module = b.Digest()
+			}
 		}
 	}
 	return d

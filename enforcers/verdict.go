@@ -22,6 +22,10 @@ type Verdict struct {
 	Rule   string // stable rule id, for example "egress[2]" or "egress.default_deny"
 	Reason string // reason code, at most 256 bytes
 	Fuel   uint64 // spent by the call, 0 for native enforcers
+
+	// Module is the digest of the module that answered, for an enforcer whose
+	// module can be replaced between two calls; zero = the enforcer's Digest.
+	Module receipts.Hash
 }
 
 // Enforcer judges actions and does nothing else.
