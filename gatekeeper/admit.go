@@ -36,12 +36,10 @@ func (g *Gatekeeper) handle(ctx context.Context, m Message) error {
 		return nil // pings make no chain
 	}
 	g.stopped(e)
-	c, err := g.claimFor(ctx, eventHash(e.ID))
-	if err != nil || c == nil {
+	return g.once(ctx, eventHash(e.ID), func(c *claim) error {
+		_, err := g.admitClaimed(ctx, c, e, leaf, "")
 		return err
-	}
-	_, err = g.admitClaimed(ctx, c, e, leaf, "")
-	return err
+	})
 }
 
 // verify decides whether a message is an event that a known node took from a
@@ -81,17 +79,15 @@ func (g *Gatekeeper) verify(m Message) (*event.Event, receipts.Hash, error) {
 // event id that they carry: a forged event must not use up a true one's.
 func (g *Gatekeeper) unsealed(ctx context.Context, m Message, why error) error {
 	leaf := receipts.Leaf(m.Data)
-	c, err := g.claimFor(ctx, "unsealed."+hex.EncodeToString(leaf[:]))
-	if err != nil || c == nil {
-		return err
-	}
-	g.o.Log.WarnContext(ctx, "event refused", slog.String("code", string(problem.EventUnsealed)), slog.String("session", c.Session), slog.Any("err", why))
-	open := receipts.Open{State: stateRefused, Code: string(problem.EventUnsealed), EventLeaf: leaf}
-	if err := g.refuse(ctx, c.Session, open, past{opened: g.o.Clock()}); err != nil {
-		return err
-	}
-	_ = c.opened(ctx, g.o.Claims) // a refusal has nothing that could start twice
-	return nil
+	return g.once(ctx, "unsealed."+hex.EncodeToString(leaf[:]), func(c *claim) error {
+		g.o.Log.WarnContext(ctx, "event refused", slog.String("code", string(problem.EventUnsealed)), slog.String("session", c.Session), slog.Any("err", why))
+		open := receipts.Open{State: stateRefused, Code: string(problem.EventUnsealed), EventLeaf: leaf}
+		if err := g.refuse(ctx, c.Session, open, past{opened: g.o.Clock()}); err != nil {
+			return err
+		}
+		_ = c.opened(ctx, g.o.Claims) // a refusal has nothing that could start twice
+		return nil
+	})
 }
 
 // Admit judges an event that came by another way than the stream: gatehouse

@@ -34,6 +34,29 @@ type claim struct {
 // errElsewhere brings an event back later: somebody who lives is on it.
 var errElsewhere = problem.New(problem.Conflict, "this event is being admitted elsewhere", "")
 
+// once runs fn for a claim that this node holds, and for each key on one
+// goroutine at a time: two copies of an event that come at the same moment
+// would both find the node's own claim and go on with it.
+func (g *Gatekeeper) once(ctx context.Context, key string, fn func(*claim) error) error {
+	g.mu.Lock()
+	busy := g.judging[key]
+	g.judging[key] = true
+	g.mu.Unlock()
+	if busy {
+		return errElsewhere
+	}
+	defer func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.judging, key)
+	}()
+	c, err := g.claimFor(ctx, key)
+	if err != nil || c == nil {
+		return err
+	}
+	return fn(c)
+}
+
 // claimFor takes the claim of key, or finds it settled (nil, nil).
 func (g *Gatekeeper) claimFor(ctx context.Context, key string) (*claim, error) {
 	c := &claim{Node: g.o.Node, Session: g.newID(), key: key}
@@ -55,10 +78,7 @@ func (g *Gatekeeper) claimFor(ctx context.Context, key string) (*claim, error) {
 		return nil, fmt.Errorf("claim %s is not readable: %w", key, err)
 	}
 	if have.Node == g.o.Node {
-		switch p, known := g.fold.get(have.Session); {
-		case known && !p.durable:
-			return nil, errElsewhere // being opened right now
-		case known || have.Opened:
+		if _, known := g.fold.get(have.Session); known || have.Opened {
 			return nil, nil //nolint:nilnil // settled: the session is in the journal already
 		}
 		return have, nil // claimed before a restart and not opened: go on

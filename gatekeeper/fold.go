@@ -36,7 +36,6 @@ type past struct {
 	opened   time.Time
 	admitted bool
 	self     bool
-	durable  bool // session.open is in the journal; before that only reserved
 	closed   bool
 }
 
@@ -102,7 +101,7 @@ func (f *fold) add(r *receipts.Receipt, leaf receipts.Hash) {
 	case receipts.TypeSessionOpen:
 		f.open(r.Session, past{
 			event: r.Open.Event, entity: r.Open.Facts[factEntity], opened: r.T,
-			admitted: r.Open.State == stateAdmitted, self: r.Open.Facts[factSelf] == "true", durable: true,
+			admitted: r.Open.State == stateAdmitted, self: r.Open.Facts[factSelf] == "true",
 		})
 	case receipts.TypeSessionClose:
 		if p := f.sessions[r.Session]; p != nil {
@@ -114,9 +113,8 @@ func (f *fold) add(r *receipts.Receipt, leaf receipts.Hash) {
 }
 
 func (f *fold) open(session string, p past) {
-	if old := f.sessions[session]; old != nil {
-		old.durable = p.durable // reserved before
-		return
+	if f.sessions[session] != nil {
+		return // reserved before
 	}
 	f.sessions[session] = &p
 	if p.admitted && p.entity != "" {
@@ -128,7 +126,6 @@ func (f *fold) open(session string, p past) {
 func (f *fold) opened(session string, p past) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p.durable = true
 	f.open(session, p)
 }
 

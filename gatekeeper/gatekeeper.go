@@ -58,6 +58,7 @@ type Gatekeeper struct {
 
 	mu      sync.Mutex
 	live    map[string]*session // not ended yet
+	judging map[string]bool     // claim keys that a goroutine of this node is on
 	closing bool
 	running sync.WaitGroup
 	base    context.Context // of all sessions
@@ -81,7 +82,7 @@ func New(o Options) (*Gatekeeper, error) {
 	if o.Running <= 0 {
 		o.Running = 32
 	}
-	g := &Gatekeeper{o: o, fold: newFold(), identities: map[string]bool{}, queue: newQueue(o.Running), live: map[string]*session{}}
+	g := &Gatekeeper{o: o, fold: newFold(), identities: map[string]bool{}, queue: newQueue(o.Running), live: map[string]*session{}, judging: map[string]bool{}}
 	g.registry = &registry{kv: o.Bundles, blobs: o.Blobs, fold: g.fold}
 	for _, id := range o.Identities {
 		g.identities[id] = true
