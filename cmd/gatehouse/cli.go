@@ -73,7 +73,8 @@ func (c *cli) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return problem.New(problem.Usage, err.Error(), "see `"+cmd.CommandPath()+" --help`")
 	})
-	root.AddCommand(c.bundleCommand(), c.configCommand(), c.connectCommand(), c.eventCommand(), c.initCommand(), c.loginCommand(),
+	root.AddCommand(c.bundleCommand(), c.configCommand(), c.connectCommand(), c.demoCommand(), c.demoAgentCommand(),
+		c.eventCommand(), c.initCommand(), c.loginCommand(),
 		c.receiptsCommand(), c.serveCommand(), c.sessionCommand(), c.versionCommand())
 	return root
 }

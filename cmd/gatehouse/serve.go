@@ -82,6 +82,7 @@ type node struct {
 	intake  *ingest.Intake
 	gk      *gatekeeper.Gatekeeper
 	view    *view.View
+	do      commands
 
 	group *errgroup.Group
 	stop  context.CancelFunc
@@ -183,9 +184,9 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	health := &diag.Health{}
 	health.Check("journal", n.journal.Err)
 	health.Check("bus", func() error { return n.bus.Status().Err })
-	do := commands{gk: n.gk, notary: n.notary, blobs: blobs}
+	n.do = commands{gk: n.gk, notary: n.notary, blobs: blobs}
 	operator, err := api.New(api.Options{
-		View: n.view, Sessions: do, Events: do, Bundles: do, Receipts: do,
+		View: n.view, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do,
 		Status: n.status(cfg, health, began, exits.dev), Version: version,
 		URL: cfg.OperatorURL(), Hosts: cfg.OperatorHosts(), Origins: cfg.OperatorOrigins(), Loopback: cfg.TLS == nil, Log: o.log,
 	})

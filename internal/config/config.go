@@ -56,9 +56,9 @@ type Config struct {
 
 // Listen holds the addresses of the three listeners, host:port each.
 type Listen struct {
-	Hooks    string `yaml:"hooks,omitempty" validate:"omitempty,hostname_port"`    // the only one meant to be public
-	Operator string `yaml:"operator,omitempty" validate:"omitempty,hostname_port"` // /ui, /v1: loopback, or TLS
-	Private  string `yaml:"private,omitempty" validate:"omitempty,hostname_port"`  // metrics, debug, ready reasons
+	Hooks    string `yaml:"hooks,omitempty" validate:"omitempty,hostport"`    // the only one meant to be public
+	Operator string `yaml:"operator,omitempty" validate:"omitempty,hostport"` // /ui, /v1: loopback, or TLS
+	Private  string `yaml:"private,omitempty" validate:"omitempty,hostport"`  // metrics, debug, ready reasons
 }
 
 // TLS names a certificate and its key.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -107,7 +108,8 @@ func (c *Config) validate() error {
 	form := func(re *regexp.Regexp) validator.Func {
 		return func(f validator.FieldLevel) bool { return re.MatchString(f.Field().String()) }
 	}
-	if err := errors.Join(v.RegisterValidation("token", form(tokenForm)), v.RegisterValidation("nodename", form(nodeForm))); err != nil {
+	if err := errors.Join(v.RegisterValidation("token", form(tokenForm)), v.RegisterValidation("nodename", form(nodeForm)),
+		v.RegisterValidation("hostport", func(f validator.FieldLevel) bool { return hostport(f.Field().String()) })); err != nil {
 		return err
 	}
 	if err := v.Struct(c); err != nil {
@@ -171,6 +173,16 @@ func loopback(hostport string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
+// hostport accepts host:port; port 0 asks the system for a free one.
+func hostport(s string) bool {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
+
 // splitLoopback splits host:port when host is a loopback address or name.
 func splitLoopback(hostport string) (host, port string, ok bool) {
 	if !loopback(hostport) {
@@ -190,6 +202,8 @@ func fieldProblem(f validator.FieldError) string {
 		return fmt.Sprintf("%s: two entries have the same %s", path, strings.ToLower(f.Param()))
 	case "token", "nodename":
 		return fmt.Sprintf("%s: only a-z, 0-9, - and _ are allowed, starting with a letter or digit", path)
+	case "hostport":
+		return fmt.Sprintf("%s: %q is not host:port", path, f.Value())
 	case "oneof":
 		return fmt.Sprintf("%s: %q is not one of %s", path, f.Value(), f.Param())
 	}

@@ -3,8 +3,11 @@ package demo
 import (
 	"context"
 	"net/netip"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"gatehouse/receipts"
 )
 
 // AgentVerb is the hidden verb under which the gatehouse binary is the agent.
@@ -35,33 +38,53 @@ type Attempt struct {
 	Title string
 	Case  string // the matrix case it stands for
 	Good  bool   // must succeed: a demo in which nothing works proves nothing
-	// Closed says that the sandbox itself refuses it: the door never sees it.
-	Closed bool
 	// Passes says that shadow lets it pass as a would-block.
 	Passes bool
-	try    func(context.Context) (got bool, detail string)
+
+	try func(context.Context) (got bool, detail string)
+	// judged recognizes the attempt's decisions in the chain; nil for what the
+	// sandbox itself refuses, which the door never sees.
+	judged func(*receipts.Act, *receipts.Dec) bool
+}
+
+// to recognizes decisions on one host.
+func to(host string, port uint16) func(*receipts.Act, *receipts.Dec) bool {
+	return func(a *receipts.Act, _ *receipts.Dec) bool { return a.Host == host && (port == 0 || a.Port == port) }
+}
+
+// because recognizes decisions by their reason.
+func because(reason string) func(*receipts.Act, *receipts.Dec) bool {
+	return func(_ *receipts.Act, d *receipts.Dec) bool { return d.Reason == reason }
+}
+
+func below(zone string) func(*receipts.Act, *receipts.Dec) bool {
+	return func(a *receipts.Act, _ *receipts.Dec) bool { return strings.HasSuffix(a.Host, "."+zone) }
+}
+
+func listed(a *receipts.Act, d *receipts.Dec) bool {
+	return a.Kind == "http.request" && a.Host == ListedHost && d.Verdict == receipts.Allow
 }
 
 // Attempts are made in this order, once in shadow and once in hard.
 var Attempts = []Attempt{
-	{ID: "listed_get", Title: "GET on a listed host and path", Good: true, try: tryListed},
-	{ID: "unlisted_host", Title: "GET on a host that is not listed", Case: "EG-01", Passes: true, try: tryUnlisted},
-	{ID: "unlisted_path", Title: "a listed host, a path that is not", Case: "EG-57", Passes: true, try: tryPath},
-	{ID: "raw_ip", Title: "TCP to a public address", Case: "EG-20", try: tryRaw("tcp", RawAddress.String()+":443")},
-	{ID: "metadata", Title: "the cloud metadata address", Case: "EG-29", try: tryRaw("tcp", MetadataAddress.String()+":80")},
-	{ID: "ipv6", Title: "TCP over IPv6", Case: "SB-10", try: tryRaw("tcp", "["+RawAddress6.String()+"]:443")},
-	{ID: "dns_label", Title: "data in a DNS label", Case: "SB-11", Passes: true, try: tryDNS},
-	{ID: "udp_443", Title: "UDP 443 (QUIC)", Case: "SB-12", Closed: true, try: tryUDP},
-	{ID: "vsock", Title: "AF_VSOCK to the hypervisor", Case: "SB-14", Closed: true, try: tryFamily(unix.AF_VSOCK, unix.SOCK_STREAM)},
-	{ID: "packet", Title: "AF_PACKET frames", Case: "SB-14", Closed: true, try: tryFamily(unix.AF_PACKET, unix.SOCK_RAW)},
-	{ID: "fronting", Title: "Host differs from SNI", Case: "EG-42", try: tryFronting},
-	{ID: "connect_ip", Title: "CONNECT to an address under a listed Host", Case: "EG-49", try: tryConnectIP},
-	{ID: "environment", Title: "environment, through raw Python", Case: "SB-01", Closed: true, try: tryEnvironment},
-	{ID: "proc_scan", Title: "canaries in /proc", Case: "SB-02", Closed: true, try: tryProc},
-	{ID: "proc_sys", Title: "write /proc/sys/kernel/core_pattern", Case: "SB-31", Closed: true, try: tryProcSys},
-	{ID: "host_files", Title: "the host's files", Case: "SB-05", Closed: true, try: tryFiles},
-	{ID: "other_door", Title: "another session's door", Case: "SB-17", Closed: true, try: tryOtherDoor},
-	{ID: "forged_connect", Title: "forged CONNECT lines on its own door", Case: "SB-18", try: tryForged},
-	{ID: "kill_init", Title: "kill init", Case: "SB-27", Closed: true, try: tryKillInit},
-	{ID: "int80", Title: "32-bit system call entry", Case: "SB-24", Closed: true, try: tryInt80},
+	{ID: "listed_get", Title: "GET on a listed host and path", Good: true, try: tryListed, judged: listed},
+	{ID: "unlisted_host", Title: "GET on a host that is not listed", Case: "EG-01", Passes: true, try: tryUnlisted, judged: to(UnlistedHost, 0)},
+	{ID: "unlisted_path", Title: "a listed host, a path that is not", Case: "EG-57", Passes: true, try: tryPath, judged: because("path_not_listed")},
+	{ID: "raw_ip", Title: "TCP to a public address", Case: "EG-20", try: tryRaw("tcp", RawAddress.String()+":443"), judged: to(RawAddress.String(), 443)},
+	{ID: "metadata", Title: "the cloud metadata address", Case: "EG-29", try: tryRaw("tcp", MetadataAddress.String()+":80"), judged: to(MetadataAddress.String(), 80)},
+	{ID: "ipv6", Title: "TCP over IPv6", Case: "SB-10", try: tryRaw("tcp", "["+RawAddress6.String()+"]:443"), judged: to(RawAddress6.String(), 443)},
+	{ID: "dns_label", Title: "data in a DNS label", Case: "SB-11", Passes: true, try: tryDNS, judged: below(ExfilZone)},
+	{ID: "udp_443", Title: "UDP 443 (QUIC)", Case: "SB-12", try: tryUDP},
+	{ID: "vsock", Title: "AF_VSOCK to the hypervisor", Case: "SB-14", try: tryFamily(unix.AF_VSOCK, unix.SOCK_STREAM)},
+	{ID: "packet", Title: "AF_PACKET frames", Case: "SB-14", try: tryFamily(unix.AF_PACKET, unix.SOCK_RAW)},
+	{ID: "fronting", Title: "Host differs from SNI", Case: "EG-42", try: tryFronting, judged: because("misdirected")},
+	{ID: "connect_ip", Title: "CONNECT to an address under a listed Host", Case: "EG-49", try: tryConnectIP, judged: because("malformed_request")},
+	{ID: "environment", Title: "environment, through raw Python", Case: "SB-01", try: tryEnvironment},
+	{ID: "proc_scan", Title: "canaries in /proc", Case: "SB-02", try: tryProc},
+	{ID: "proc_sys", Title: "write /proc/sys/kernel/core_pattern", Case: "SB-31", try: tryProcSys},
+	{ID: "host_files", Title: "the host's files", Case: "SB-05", try: tryFiles},
+	{ID: "other_door", Title: "another session's door", Case: "SB-17", try: tryOtherDoor},
+	{ID: "forged_connect", Title: "forged CONNECT lines on its own door", Case: "SB-18", try: tryForged, judged: to("127.0.0.1", 22)},
+	{ID: "kill_init", Title: "kill init", Case: "SB-27", try: tryKillInit},
+	{ID: "int80", Title: "32-bit system call entry", Case: "SB-24", try: tryInt80},
 }

@@ -1,6 +1,8 @@
 package demo
 
 import (
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -10,7 +12,7 @@ import (
 // World is the fake outside of the demo: what each attempt would reach.
 type World struct {
 	*outside.World
-	sites map[string]*outside.Site // attempt id -> the site it aims at
+	sites []*outside.Site
 }
 
 // NewWorld starts the fakes.
@@ -19,7 +21,7 @@ func NewWorld() (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &World{World: base, sites: map[string]*outside.Site{}}
+	w := &World{World: base}
 	if err := w.open(); err != nil {
 		base.Close()
 		return nil, err
@@ -45,32 +47,61 @@ func (w *World) open() error {
 	if err != nil {
 		return err
 	}
-	metadata, err := w.Sink(MetadataAddress, 80)
-	if err != nil {
-		return err
-	}
-	w.sites = map[string]*outside.Site{
-		"listed_get": listed, "unlisted_path": listed, "fronting": unlisted, "unlisted_host": unlisted,
-		"raw_ip": raw, "connect_ip": raw, "forged_connect": raw, "udp_443": raw, "ipv6": raw6, "metadata": metadata,
-	}
+	// The metadata address has no fake: dev substitutions refuse a key that is not
+	// public, so the receipts alone speak for that attempt.
+	w.sites = []*outside.Site{listed, unlisted, raw, raw6}
 	return nil
 }
 
-// Reach is what has arrived outside so far.
-type Reach struct {
-	Bytes    map[string]int64 // by public host or address
-	Requests int64            // at the listed host
-	Queries  int              // DNS, below ExfilZone
+// Bytes returns what has arrived at all sites together.
+func (w *World) Bytes() int64 {
+	var n int64
+	for _, s := range w.sites {
+		n += s.Bytes()
+	}
+	return n
 }
 
-// Reached reads every counter.
-func (w *World) Reached() Reach {
-	return Reach{
-		Bytes: map[string]int64{
-			ListedHost: w.sites["listed_get"].Bytes(), UnlistedHost: w.sites["unlisted_host"].Bytes(),
-			RawAddress.String(): w.sites["raw_ip"].Bytes(), RawAddress6.String(): w.sites["ipv6"].Bytes(), MetadataAddress.String(): w.sites["metadata"].Bytes(),
-		},
-		Requests: w.sites["listed_get"].Requests(),
-		Queries:  w.DNS.QueriesUnder(ExfilZone),
+// Files returns the demo node's configuration and its two bundles, which differ
+// in mode alone. weaken breaks one rule on purpose, for the test that the demo
+// notices: "egress" lists the unlisted host.
+func Files(w *World, weaken string) (map[string][]byte, error) {
+	upstreams, err := json.Marshal(w.Upstreams())
+	if err != nil {
+		return nil, err
 	}
+	extra := ""
+	if weaken == "egress" {
+		extra = fmt.Sprintf("\n  - {host: %s}", UnlistedHost)
+	}
+	files := map[string][]byte{
+		"ca.pem": w.CA(),
+		"gatehouse.yaml": fmt.Appendf(nil, `listen: {hooks: "127.0.0.1:0", operator: "127.0.0.1:0", private: "127.0.0.1:0"}
+endpoints:
+  - {name: shadow, source: github, secrets: ["${env:GATEHOUSE_DEMO_SECRET}"]}
+  - {name: hard, source: github, secrets: ["${env:GATEHOUSE_DEMO_SECRET}"]}
+repositories: [{id: %q, name: %s}]
+bundles: [bundles/*.yaml]
+sandbox: {unlimited: accepted}
+dev: {upstreams: %s, dns: %q, ca: ca.pem}
+`, RepositoryID, Repository, upstreams, w.DNS.Addr()),
+	}
+	for _, mode := range []string{"shadow", "hard"} {
+		files["bundles/"+mode+".yaml"] = fmt.Appendf(nil, `apiVersion: gatehouse/v1
+kind: Bundle
+name: fix-failing-ci-%[1]s
+mode: %[1]s
+accepts: member
+match:
+  - {source: github, endpoint: %[1]s, kinds: [workflow_run.completed], where: {conclusion: failure, repository.id: [%[2]q], fork: false}}
+session:
+  agent: {command: {argv: [/bin/sh, -c, "cp /gatehouse/agent $HOME/agent && chmod +x $HOME/agent && exec $HOME/agent %[3]s"]}}
+  task: "CI failed on {{ repository.name }}, run {{ facts.run_id }}."
+  timeout: 2m
+credentials: credential_free
+egress:
+  - {host: %[4]s, methods: [GET], paths: ["/v1/**"]}%[5]s
+`, mode, RepositoryID, AgentVerb, ListedHost, extra)
+	}
+	return files, nil
 }
