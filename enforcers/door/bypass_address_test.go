@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,7 +41,6 @@ var notPublic = map[string][]string{
 }
 
 func addressRows() map[string]row {
-	const good = "api.good.test"
 	rows := map[string]row{
 		"EG-25_zone":            both(rawConnect("[fe80::1%eth0]:443"), denied(400, enforcers.CodeBadAuthority)),
 		"EG-25_zone_plain":      both(plainHost("[fe80::1%25eth0]"), denied(400, enforcers.CodeBadAuthority)),
@@ -175,14 +175,12 @@ func rcode(code int) *dns.Msg { return &dns.Msg{MsgHdr: dns.MsgHdr{Rcode: code}}
 // answer is never dialed.
 func TestDNSFlip(t *testing.T) {
 	o := newOutside(t)
-	const good = "api.good.test"
 	for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
 		t.Run("EG-34_between_admission_and_dial/"+string(mode), func(t *testing.T) {
 			in := open(t, o, setup{mode: mode})
-			asked := map[uint16]int{}
+			var asked sync.Map // question types that were answered once
 			o.at(t, good, func(q dns.Question) *dns.Msg {
-				asked[q.Qtype]++
-				if asked[q.Qtype] == 1 {
+				if _, again := asked.LoadOrStore(q.Qtype, true); !again {
 					return answer(q, "93.184.216.10") // TTL 0
 				}
 				return answer(q, "127.0.0.1")

@@ -364,6 +364,9 @@ func TestRevocation(t *testing.T) {
 						t.Errorf("outcome %+v, want code %s", out, c.code)
 					}
 				}
+				if name == "EG-70_session_ends" {
+					in.end()
+				}
 				before := o.tally()
 				re := in.fetchOrNothing(good)
 				if name == "EG-70_session_ends" && re.status != 0 {

@@ -86,8 +86,7 @@ func check(t *testing.T, o *outside, r row, mode receipts.Mode, w want) {
 	in := open(t, o, s)
 	before := o.tally()
 	got := r.do(in)
-	in.hangUp()
-	in.door.Close(enforcers.CodeRevoked)
+	in.end()
 	after := o.tally()
 
 	if got.status != w.status {

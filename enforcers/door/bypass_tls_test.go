@@ -164,7 +164,8 @@ func encryptedHello(public string) func(*inside) reply {
 // that the slot it held serves the next one.
 func TestSlowClients(t *testing.T) {
 	o := newOutside(t)
-	quick := door.Timeouts{First: 50 * time.Millisecond, Head: 50 * time.Millisecond, Handshake: 50 * time.Millisecond, Body: 50 * time.Millisecond}
+	const soon = 200 * time.Millisecond
+	quick := door.Timeouts{First: soon, Head: soon, Handshake: soon}
 	full := hello{names: []string{"api.good.test"}}.bytes()
 	for name, do := range map[string]func(in *inside) net.Conn{
 		"EG-65_nothing":       func(in *inside) net.Conn { return in.dial() },
@@ -181,7 +182,10 @@ func TestSlowClients(t *testing.T) {
 			return c
 		},
 		"EG-65_half_inner_head": func(in *inside) net.Conn {
-			c, _, _ := in.secure("api.good.test:443", "api.good.test")
+			c, _, re := in.secure("api.good.test:443", "api.good.test")
+			if c == nil {
+				in.t.Fatal(re.err)
+			}
 			_, _ = io.WriteString(c, "GET / HT")
 			return c
 		},
@@ -191,6 +195,9 @@ func TestSlowClients(t *testing.T) {
 			in := open(t, o, setup{timeouts: quick})
 			before := o.tally()
 			c := do(in)
+			if c == nil {
+				t.Fatal("the tunnel did not open")
+			}
 			if _, err := io.Copy(io.Discard, c); err != nil && errors.Is(err, net.ErrClosed) {
 				t.Fatal(err)
 			}

@@ -70,6 +70,40 @@ type outside struct {
 
 	accepts atomic.Int64
 	bytes   atomic.Int64
+
+	liveMu sync.Mutex
+	live   int           // connections of the fakes
+	idle   chan struct{} // closed when live falls to 0; nil while nobody waits
+}
+
+func (o *outside) count(n int) {
+	o.liveMu.Lock()
+	defer o.liveMu.Unlock()
+	if o.live += n; o.live == 0 && o.idle != nil {
+		close(o.idle)
+		o.idle = nil
+	}
+}
+
+// quiet waits until no connection of the fakes is left, so that what they
+// counted belongs to what was before.
+func (o *outside) quiet(t testing.TB) {
+	t.Helper()
+	o.liveMu.Lock()
+	if o.live == 0 {
+		o.liveMu.Unlock()
+		return
+	}
+	if o.idle == nil {
+		o.idle = make(chan struct{})
+	}
+	done := o.idle
+	o.liveMu.Unlock()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Error("a connection outside stayed open")
+	}
 }
 
 var (
@@ -183,12 +217,19 @@ func (c *counting) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c.o.accepts.Add(1)
-	return &countedConn{nc, c.o}, nil
+	c.o.count(1)
+	return &countedConn{Conn: nc, o: c.o}, nil
 }
 
 type countedConn struct {
 	net.Conn
-	o *outside
+	o    *outside
+	once sync.Once
+}
+
+func (c *countedConn) Close() error {
+	c.once.Do(func() { c.o.count(-1) })
+	return c.Conn.Close()
 }
 
 func (c *countedConn) Read(b []byte) (int, error) {
@@ -482,13 +523,25 @@ type inside struct {
 	up    *upstream.Client
 	path  string
 	roots *x509.CertPool // the session's CA
-	conns []net.Conn     // the client's
+	mu    sync.Mutex
+	conns []net.Conn // the client's
+}
+
+// end closes everything the session had and waits for the outside to notice.
+func (in *inside) end() {
+	in.t.Helper()
+	in.hangUp()
+	in.door.Close(enforcers.CodeRevoked)
+	_ = in.up.Close()
+	in.out.quiet(in.t)
 }
 
 // hangUp closes the client's connections and waits until the door has written
 // every outcome.
 func (in *inside) hangUp() {
 	in.t.Helper()
+	in.mu.Lock()
+	defer in.mu.Unlock()
 	for _, c := range in.conns {
 		_ = c.Close()
 	}
@@ -582,7 +635,9 @@ func (in *inside) dial() net.Conn {
 		in.t.Fatal(err)
 	}
 	_ = c.SetDeadline(time.Now().Add(patience))
+	in.mu.Lock()
 	in.conns = append(in.conns, c)
+	in.mu.Unlock()
 	in.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
