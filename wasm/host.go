@@ -105,7 +105,7 @@ func (h *Host) Builtin(ctx context.Context) (*Module, error) {
 	if h.builtin != nil {
 		return h.builtin, nil
 	}
-	m, err := h.load(ctx, "builtin", policies.Std, Limits{FuelConfigure: 500e6}, true)
+	m, err := h.load(ctx, "builtin", policies.Std, builtin, true)
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +123,10 @@ func (h *Host) Load(ctx context.Context, name string, module []byte) (*Module, e
 
 // LoadLimited is Load under limits an operator chose.
 func (h *Host) LoadLimited(ctx context.Context, name string, module []byte, l Limits) (*Module, error) {
+	l, err := l.settle()
+	if err != nil {
+		return nil, err
+	}
 	h.compiling.Lock()
 	defer h.compiling.Unlock()
 	return h.load(ctx, name, module, l, false)
@@ -138,10 +142,6 @@ func (h *Host) forget(m *Module) {
 // load needs h.compiling held.
 func (h *Host) load(ctx context.Context, name string, module []byte, l Limits, builtin bool) (*Module, error) {
 	start := time.Now()
-	l, err := l.settle()
-	if err != nil {
-		return nil, err
-	}
 	if len(module) > maxModule {
 		return nil, fault(LoadRejected, "the module is larger than 8 MiB")
 	}

@@ -97,7 +97,7 @@ func TestFaultsOfTheBuiltin(t *testing.T) {
 	if _, err := e.Decide(t.Context(), []byte(`{"kind":"dns.query"`)); codeOf(err) != GuestError {
 		t.Errorf("malformed action: %v", err)
 	}
-	if _, err := e.Decide(t.Context(), []byte(strings.Repeat("x", 64<<10))); codeOf(err) != HostError {
+	if _, err := e.Decide(t.Context(), []byte(strings.Repeat("x", 512<<10))); codeOf(err) != HostError {
 		t.Errorf("action over the input limit: %v", err)
 	}
 	if v, err := e.Decide(t.Context(), query(t, "api.good.test")); err != nil || v.Effect != enforcers.Allow {

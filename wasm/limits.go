@@ -22,6 +22,11 @@ type Limits struct {
 	Untrusted bool
 }
 
+// builtin are the limits of the embedded module: ours, and linear in its
+// input, so that no action an agent can make runs it out of fuel
+// (TestLargestActions). A push names every file it changes, hence the input.
+var builtin = Limits{Memory: 256, Input: 512 << 10, Output: 8 << 10, FuelInit: 10e6, FuelConfigure: 1e9, FuelDecide: 400e6}
+
 // Fixed bounds.
 const (
 	maxModule    = 8 << 20 // bytes of a module

@@ -27,7 +27,7 @@ type sibling struct {
 type pushRule struct {
 	refs          []string
 	force, delete bool
-	denyPaths     []prefixPattern
+	denyPaths     prefixIndex
 	denyAnswers   []*Answer
 }
 
@@ -114,12 +114,14 @@ func (g *git) addPush(c *cursor) bool {
 	for _, r := range p.refs {
 		good = good && refOK(r)
 	}
+	var paths []prefixPattern
 	for i, d := range denied {
 		path, ok := parsePrefix(d)
 		good = good && ok
-		p.denyPaths = append(p.denyPaths, path)
+		paths = append(paths, path)
 		p.denyAnswers = append(p.denyAnswers, newAnswer(deny, "git.push.deny_paths["+strconv.Itoa(i)+"]", ReasonPathDenied))
 	}
+	p.denyPaths = newPrefixIndex(paths)
 	g.push = p
 	return good
 }
@@ -268,10 +270,8 @@ func (g *git) changed(b []byte) (*Answer, bool) {
 			}
 			path = g.scratch[:n]
 		}
-		for i := range g.push.denyPaths {
-			if g.push.denyPaths[i].match(path) {
-				return g.push.denyAnswers[i], true
-			}
+		if i := g.push.denyPaths.find(path); i >= 0 {
+			return g.push.denyAnswers[i], true
 		}
 	}
 	return nil, c.done()

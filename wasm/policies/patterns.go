@@ -31,6 +31,75 @@ func (p *prefixPattern) match(s []byte) bool {
 	return string(s) == p.text
 }
 
+// prefixIndex finds a pattern that covers a path in one pass over the path,
+// whatever the number of patterns: a push may name thousands of files.
+type prefixIndex struct {
+	slots []prefixSlot // open addressing, length a power of two
+	all   int32        // index of the pattern "**", -1 none
+}
+
+type prefixSlot struct {
+	used    bool
+	hash    uint32
+	pattern prefixPattern
+	index   int32
+}
+
+func newPrefixIndex(patterns []prefixPattern) prefixIndex {
+	size := 8
+	for size < 2*len(patterns) {
+		size *= 2
+	}
+	x := prefixIndex{make([]prefixSlot, size), -1}
+	mask := uint32(size - 1)
+	for n, p := range patterns {
+		if p.text == "" {
+			x.all = int32(n)
+			continue
+		}
+		h := fnvOffset
+		for i := 0; i < len(p.text); i++ {
+			h = (h ^ uint32(p.text[i])) * fnvPrime
+		}
+		i := h & mask
+		for x.slots[i].used {
+			i = (i + 1) & mask
+		}
+		x.slots[i] = prefixSlot{true, h, p, int32(n)}
+	}
+	return x
+}
+
+// find returns the index of a pattern that covers path, or -1.
+func (x *prefixIndex) find(path []byte) int32 {
+	if x.all >= 0 {
+		return x.all
+	}
+	h := fnvOffset
+	for i := 0; i < len(path); i++ {
+		h = (h ^ uint32(path[i])) * fnvPrime
+		if path[i] == '/' {
+			if n := x.at(h, path[:i+1], true); n >= 0 {
+				return n
+			}
+		}
+	}
+	return x.at(h, path, false)
+}
+
+// at returns the pattern with this text: one that stands for what is below it,
+// or an exact one.
+func (x *prefixIndex) at(h uint32, text []byte, tree bool) int32 {
+	mask := uint32(len(x.slots) - 1)
+	for i := h & mask; x.slots[i].used; i = (i + 1) & mask {
+		s := &x.slots[i]
+		if s.hash == h && s.pattern.tree == tree && s.pattern.text == string(text) {
+			return s.index
+		}
+	}
+	return -1
+}
+
 // refOK reports whether a pattern of refs is well formed: whole segments, each
 // a literal, "*", or "**" at the end.
 func refOK(pattern string) bool {

@@ -10,12 +10,12 @@ import (
 	"gatehouse/wasm/policies"
 )
 
-// inputSize is the largest decide message: the host's input limit.
-const inputSize = 64 << 10
+// inputSize is the largest message, of either kind: the host's input limit.
+// Untouched pages of the buffer cost nothing.
+const inputSize = 1 << 20
 
 var (
 	input  [inputSize]byte
-	large  []byte          // configure messages only
 	judge  *policies.Judge // nil until configured
 	result []byte          // keeps what the last call returned reachable
 )
@@ -27,25 +27,20 @@ func main() {}
 //go:wasmexport gatehouse_abi_v1
 func abi() int32 { return 0 }
 
-// alloc returns the fixed input buffer, or a fresh one for a configure message
-// that does not fit in it.
+// alloc returns the one input buffer: judging allocates nothing.
 //
 //go:wasmexport gatehouse_alloc
 func alloc(n int32) unsafe.Pointer {
-	if n < 0 {
+	if n < 0 || n > inputSize {
 		return nil
 	}
-	if n <= inputSize {
-		return unsafe.Pointer(&input)
-	}
-	large = make([]byte, n)
-	return unsafe.Pointer(&large[0])
+	return unsafe.Pointer(&input)
 }
 
 //go:wasmexport gatehouse_configure
 func configure(p unsafe.Pointer, n int32) int32 {
 	j, status := policies.Configure(unsafe.Slice((*byte)(p), n))
-	judge, large = j, nil
+	judge = j
 	return int32(status)
 }
 
