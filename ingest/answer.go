@@ -15,6 +15,7 @@ type answer struct {
 	result string       // for metrics
 	said   string       // accepted or duplicate
 	id     string
+	echo   string // challenge of a verified delivery
 	bytes  int
 }
 
@@ -73,11 +74,12 @@ type answerBody struct {
 	ID         string `json:"id,omitempty"`
 	Code       string `json:"code,omitempty"`
 	Durability string `json:"durability,omitempty"`
+	Challenge  string `json:"challenge,omitempty"`
 }
 
 func (a answer) write(w http.ResponseWriter) {
 	h := w.Header()
-	body := answerBody{Status: a.said, ID: a.id, Durability: "fsync"}
+	body := answerBody{Status: a.said, ID: a.id, Durability: "fsync", Challenge: a.echo}
 	if a.status != http.StatusOK {
 		// The connection is not used again: its body may not have been read.
 		h.Set("Connection", "close")

@@ -307,6 +307,7 @@ func (in *Intake) deliver(ctx context.Context, g *gate, h http.Header, raw []byt
 	}
 	b := g.build(d, doc, raw, in.o.Now())
 	t, a := in.claim(g, d, doc, raw, b)
+	a.echo = d.Challenge
 	if t == nil {
 		return a
 	}

@@ -53,6 +53,9 @@ type Delivery struct {
 	// Doc is JSON scanned already, if the source had to look into a verified
 	// body for its time.
 	Doc *Doc
+	// Challenge is repeated in the answer, for senders that ask an endpoint to
+	// prove itself. It starts no session.
+	Challenge string
 }
 
 // Endpoint is one configured webhook address, POST /hooks/<Name>.

@@ -216,7 +216,9 @@ func FuzzNormalize(f *testing.F) {
 	for _, p := range payloads(f) {
 		f.Add(p.Kind, p.Raw)
 	}
-	f.Fuzz(func(t *testing.T, kind string, raw []byte) { sourcetest.Fuzz(t, s, ingest.Delivery{Kind: ingest.Token(kind), JSON: raw}) })
+	f.Fuzz(func(t *testing.T, kind string, raw []byte) {
+		sourcetest.Fuzz(t, s, ingest.Delivery{Kind: ingest.Token(kind), JSON: raw})
+	})
 }
 
 func TestVocabulary(t *testing.T) {
