@@ -3,10 +3,12 @@
 package local
 
 import (
+	"crypto/rand"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -87,37 +89,114 @@ func lockFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// removeAll removes a session's folder whatever modes the agent left behind.
-// Every process that could change it is dead.
+// removeAll removes a session's folder, whatever the agent left in it: folders
+// without permissions, and trees so deep that walking down holds more
+// descriptors than a process may have. Every process that could change it is
+// dead.
+//
+// Folders are not walked down but moved up: each becomes a child of dir, is
+// emptied in its turn, and at most two descriptors are open at a time.
 func removeAll(dir string) error {
-	err := os.RemoveAll(dir)
-	if err == nil || os.Geteuid() == 0 {
-		return err
+	top, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	} else if err != nil {
+		return &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
+	defer unix.Close(top)
+	r := remover{top: top, prefix: ".removing-" + rand.Text() + "-"} // a removal that was cut short left other names
+	if err := r.empty(top); err != nil {
+		return &os.PathError{Op: "empty", Path: dir, Err: err}
 	}
-	defer root.Close()
-	_ = openFolders(root, ".", 0)
-	return os.RemoveAll(dir)
-}
-
-// openFolders makes every folder below dir passable for its owner.
-func openFolders(root *os.Root, dir string, depth int) error {
-	if err := root.Chmod(dir, 0o700); err != nil {
-		return err
-	}
-	entries, err := fs.ReadDir(root.FS(), dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if e.IsDir() {
-			if err := openFolders(root, dir+"/"+e.Name(), depth+1); err != nil {
-				return err
-			}
+	for len(r.folders) > 0 {
+		name := r.folders[len(r.folders)-1]
+		r.folders = r.folders[:len(r.folders)-1]
+		if err := r.remove(name); err != nil {
+			return &os.PathError{Op: "remove", Path: dir, Err: err}
 		}
 	}
+	return os.Remove(dir)
+}
+
+// remover empties one folder.
+type remover struct {
+	top     int
+	prefix  string   // of the names of folders moved up
+	moved   int      // how many
+	folders []string // children of top that are still to be removed
+}
+
+// remove removes a child of top.
+func (r *remover) remove(name string) error {
+	fd, err := unix.Openat(r.top, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	err = r.empty(fd)
+	unix.Close(fd)
+	if err != nil {
+		return err
+	}
+	return unix.Unlinkat(r.top, name, unix.AT_REMOVEDIR)
+}
+
+// empty removes the files of the folder fd and moves its folders up.
+func (r *remover) empty(fd int) error {
+	buf := make([]byte, 32<<10)
+	for {
+		if _, err := unix.Seek(fd, 0, 0); err != nil {
+			return err
+		}
+		left := 0
+		for {
+			n, err := unix.ReadDirent(fd, buf)
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				break
+			}
+			_, count, names := unix.ParseDirent(buf[:n], -1, nil)
+			left += count
+			for _, name := range names {
+				if fd == r.top && slices.Contains(r.folders, name) {
+					left--
+					continue
+				}
+				if err := r.drop(fd, name); err != nil {
+					return err
+				}
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+	}
+}
+
+// drop removes a file or an empty folder, or moves a folder up.
+func (r *remover) drop(fd int, name string) error {
+	err := unix.Unlinkat(fd, name, 0)
+	if !errors.Is(err, unix.EISDIR) {
+		return err
+	}
+	if err := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); err == nil {
+		return nil
+	}
+	// Moving a folder, and opening it then, asks for its own permissions. The
+	// name is no link: unlink said that it is a folder.
+	if err := unix.Fchmodat(fd, name, 0o700, 0); err != nil {
+		return err
+	}
+	if fd == r.top {
+		r.folders = append(r.folders, name)
+		return nil
+	}
+	to := r.prefix + strconv.Itoa(r.moved)
+	r.moved++
+	if err := unix.Renameat(fd, name, r.top, to); err != nil {
+		return err
+	}
+	r.folders = append(r.folders, to)
 	return nil
 }

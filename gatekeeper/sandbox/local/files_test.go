@@ -1,0 +1,188 @@
+//go:build linux
+
+package local_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gatehouse/gatekeeper/sandbox"
+	"gatehouse/gatekeeper/sandbox/local"
+)
+
+func digest(s string) string {
+	h := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(h[:])
+}
+
+func TestArtifacts(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "host-secret") // SB-34
+	if err := os.WriteFile(secret, []byte("canary of the host"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	stored := make(map[string]string)
+	p, _ := provider(t, func(o *local.Options) {
+		o.Put = func(r io.Reader) (string, int64, error) {
+			b, err := io.ReadAll(r)
+			stored[digest(string(b))] = string(b)
+			return digest(string(b)), int64(len(b)), err
+		}
+	})
+	b := start(t, p, sandbox.Spec{Argv: []string{"/bin/sh", "-c", `cd /gatehouse/out
+echo report > report.txt
+mkdir -p a/b && echo nested > a/b/nested
+ln -s ` + secret + ` link
+ln -s /etc/passwd passwd
+ln -s /workspace tree
+ln -s ../../../../../../../../../../../../..` + secret + ` climb
+mkfifo pipe
+echo odd > '..odd'
+echo hidden > .hidden
+mkdir closed && echo x > closed/x && chmod 000 closed
+ln report.txt twin`}}, nil)
+	r := finish(t, b)
+	want := map[string]string{
+		"report.txt": digest("report\n"), "twin": digest("report\n"), "a/b/nested": digest("nested\n"),
+		"..odd": digest("odd\n"), ".hidden": digest("hidden\n"),
+	}
+	skipped := []string{
+		"climb: not a regular file", "link: not a regular file", "passwd: not a regular file", "pipe: not a regular file", "tree: not a regular file",
+	}
+	if os.Geteuid() == 0 {
+		want["closed/x"] = digest("x\n")
+	} else {
+		skipped = append(skipped, "closed: unreadable")
+	}
+	if diff := cmp.Diff(want, r.Artifacts); diff != "" {
+		t.Errorf("artifacts (-want +got):\n%s", diff)
+	}
+	slices.Sort(skipped)
+	slices.Sort(r.Skipped)
+	if diff := cmp.Diff(skipped, r.Skipped); diff != "" {
+		t.Errorf("skipped (-want +got):\n%s", diff)
+	}
+	for _, content := range stored {
+		if strings.Contains(content, "canary") || strings.Contains(content, "root:x") {
+			t.Errorf("a file from outside was collected: %q", content)
+		}
+	}
+}
+
+func TestQuota(t *testing.T) {
+	cases := map[string]struct {
+		script string
+		end    func(r result) bool
+	}{
+		"SB-38_one_file": {
+			"head -c 30000000 /dev/zero > /workspace/big; echo rc $?; stat -c %s /workspace/big",
+			func(r result) bool { return r.Exit == 0 && strings.Contains(r.out, "\n10000000\n") },
+		},
+		"SB-38_many_files": {
+			"i=0; while :; do i=$((i+1)); head -c 1000000 /dev/zero > /home/agent/$i || exit 1; done",
+			func(r result) bool {
+				return r.Reason == sandbox.Faulted && strings.HasPrefix(r.Detail, "quota: ")
+			},
+		},
+		"SB-38_tmp_counts": {
+			"i=0; while :; do i=$((i+1)); head -c 1000000 /dev/zero > /tmp/$i || exit 1; done",
+			func(r result) bool {
+				return r.Reason == sandbox.Faulted && strings.HasPrefix(r.Detail, "quota: ")
+			},
+		},
+		"SB-37_shm_is_bounded": {
+			"head -c 100000000 /dev/zero > /dev/shm/big; echo rc $?; stat -c %s /dev/shm/big",
+			func(r result) bool { return r.Exit == 0 && strings.Contains(r.out, "\n10000000\n") },
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if r := run(t, sandbox.Spec{Quota: 10_000_000}, nil, c.script); !c.end(r) {
+				t.Errorf("end %+v\n%s", r.End, r.out)
+			}
+		})
+	}
+	t.Run("SB-37_shm_by_its_own_size", func(t *testing.T) {
+		r := run(t, sandbox.Spec{}, nil, "head -c 100000000 /dev/zero > /dev/shm/big; stat -c %s /dev/shm/big")
+		if !strings.Contains(r.out, "67108864") {
+			t.Errorf("end %+v\n%s", r.End, r.out)
+		}
+	})
+}
+
+// TestHostileTrees: whatever the agent leaves, Close removes it.
+func TestHostileTrees(t *testing.T) {
+	cases := map[string]string{
+		"closed_folders": "mkdir -p a/b/c && touch a/b/c/f && chmod 000 a/b/c a/b a",
+		"deep":           `perl -e 'for (1..20000) { mkdir "d" or die; chdir "d" or die }'`,
+		"deep_closed":    `perl -e 'for (1..3000) { mkdir "d" or die; chdir "d" or die; } for (1..3000) { chmod 0, "."; chdir ".." or last }'`,
+		"odd_names":      `perl -e 'for (1..255) { next if chr eq "/"; open F, ">", chr($_)."x" }'`,
+		"many":           `perl -e 'for (1..20000) { open F, ">", $_ }'`,
+		"links":          "ln -s / root; ln -s . self; ln -s ../../../.. up; mkfifo p",
+	}
+	for name, script := range cases {
+		t.Run(name, func(t *testing.T) {
+			p, o := provider(t)
+			m := mark(t)
+			b := start(t, p, sandbox.Spec{Argv: []string{"/bin/sh", "-c", "cd /workspace && " + script}}, nil)
+			finish(t, b)
+			if err := b.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+			nothingLeft(t, m, o)
+		})
+	}
+}
+
+func TestRootfsFolder(t *testing.T) {
+	// A root file system of its own: one static program.
+	root := t.TempDir()
+	program, err := os.ReadFile(initPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(root, "usr/bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "usr/bin/agent"), program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("usr/bin", filepath.Join(root, "bin")); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := provider(t)
+	b := start(t, p, sandbox.Spec{Rootfs: root, Argv: []string{"agent"}}, nil)
+	report, err := b.Probe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge(t, report)
+	r := finish(t, b)
+	if r.Exit != 2 || !strings.Contains(r.out, "not by hand") { // gatehouse-init itself, saying so
+		t.Errorf("end %+v\n%s", r.End, r.out)
+	}
+	again := start(t, p, sandbox.Spec{Session: "s-2", Rootfs: root, Argv: []string{"/bin/sh"}}, nil)
+	if _, err := again.Run(t.Context()); err == nil {
+		t.Error("the host's programs are inside")
+	}
+}
+
+func TestTranscriptKeepsBothStreams(t *testing.T) {
+	r := run(t, sandbox.Spec{}, nil, "echo out; echo err >&2; cat; echo end-of-stdin; echo again > /dev/stdout; echo and > /dev/stderr")
+	for _, want := range []string{"out\n", "err\n", "end-of-stdin\n", "again\n", "and\n"} {
+		if !bytes.Contains([]byte(r.out), []byte(want)) {
+			t.Errorf("no %q in\n%s", want, r.out)
+		}
+	}
+	if !strings.HasSuffix(r.Final, "again\n") {
+		t.Errorf("final %q", r.Final)
+	}
+}
