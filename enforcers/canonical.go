@@ -55,7 +55,7 @@ func (a *Action) writeBody(w *canon.Writer, name string) {
 	case a.Connect != nil:
 		boolean(w, "blind", a.Connect.Blind)
 		boolean(w, "literal", a.Connect.Literal)
-		to(w, a.Connect.To)
+		place(w, a.Connect.To)
 	case a.HTTP != nil:
 		a.HTTP.write(w)
 	case a.DNS != nil:
@@ -65,7 +65,7 @@ func (a *Action) writeBody(w *canon.Writer, name string) {
 		str(w, "path", a.Fetch.Path)
 		num(w, "protocol", int64(a.Fetch.Protocol))
 		str(w, "repository", a.Fetch.Repository)
-		to(w, a.Fetch.To)
+		place(w, a.Fetch.To)
 	case a.Push != nil:
 		a.Push.write(w)
 	case a.Model != nil:
@@ -74,13 +74,13 @@ func (a *Action) writeBody(w *canon.Writer, name string) {
 		str(w, "model", a.Model.Model)
 		str(w, "provider", a.Model.Provider)
 		boolean(w, "stream", a.Model.Stream)
-		to(w, a.Model.To)
+		place(w, a.Model.To)
 	case a.Operation != nil:
 		a.Operation.write(w)
 	case a.Telemetry != nil:
 		str(w, "path", a.Telemetry.Path)
 		num(w, "size", a.Telemetry.Size)
-		to(w, a.Telemetry.To)
+		place(w, a.Telemetry.To)
 	case a.Spawn != nil:
 		str(w, "bundle", a.Spawn.Bundle)
 		num(w, "count", int64(a.Spawn.Count))
@@ -107,7 +107,7 @@ func (h *HTTP) write(w *canon.Writer) {
 	str(w, "method", h.Method)
 	str(w, "path", h.Path)
 	str(w, "query", h.Query)
-	to(w, h.To)
+	place(w, h.To)
 	str(w, "upgrade", h.Upgrade)
 }
 
@@ -126,7 +126,7 @@ func (p *Push) write(w *canon.Writer) {
 	w.EndArray()
 	str(w, "path", p.Path)
 	str(w, "repository", p.Repository)
-	to(w, p.To)
+	place(w, p.To)
 }
 
 // write puts the arguments in as a value, re-encoded: an operation's arguments
@@ -176,7 +176,7 @@ func value(w *canon.Writer, v any) {
 	}
 }
 
-func to(w *canon.Writer, a authority.Authority) {
+func place(w *canon.Writer, a authority.Authority) {
 	w.Key("to")
 	w.Object()
 	str(w, "host", a.Host())

@@ -64,7 +64,7 @@ func Grants(policy []byte) ([]Grant, error) {
 	var p struct {
 		Egress []struct {
 			ID           string         `json:"id"`
-			Host         string         `json:"host"`
+			Pattern      string         `json:"host"`
 			Ports        []uint16       `json:"ports"`
 			Connection   string         `json:"connection"`
 			Env          string         `json:"env"`
@@ -84,7 +84,7 @@ func Grants(policy []byte) ([]Grant, error) {
 	}
 	grants := make([]Grant, 0, len(p.Egress))
 	for _, r := range p.Egress {
-		hosts, err := authority.ParsePattern(r.Host)
+		hosts, err := authority.ParsePattern(r.Pattern)
 		if err != nil {
 			return nil, fmt.Errorf("compiled policy, rule %s: %w", r.ID, err)
 		}
