@@ -178,6 +178,14 @@ func (g *Gatekeeper) prepare(c bundle.Choice) (*prepared, problem.Code, string) 
 	if p.provider == nil {
 		return refuse("the node has no provider %s", b.Session.Provider)
 	}
+	// A session that would start without what its bundle counts on is no smaller
+	// session, it is another one.
+	switch x := b.Session; {
+	case len(x.Mounts) > 0 || len(x.Caches) > 0:
+		return refuse("provider %s mounts no folders", b.Session.Provider)
+	case x.Rootfs.Kind == "oci":
+		return refuse("provider %s unpacks no images", b.Session.Provider)
+	}
 	if w := b.Credentials.Weaker; w != nil && !g.o.Clock().Before(w.Expires.Time) {
 		return refuse("credentials: compatibility of bundle %s ended at %s", b.Name, w.Expires)
 	}

@@ -231,7 +231,10 @@ func (s *session) spec(give delivered) sandbox.Spec {
 	}
 	return sandbox.Spec{
 		Session: s.id, Argv: argv(b.Session.Agent, s.choice.Task), Env: map[string]string{"GATEHOUSE_SESSION": s.id, "GATEHOUSE_TASK": s.choice.Task},
-		Files: give.files, Rootfs: rootfs, Timeout: time.Duration(b.Session.Timeout), Quota: int64(b.Session.Workspace.Quota), Unlimited: s.g.o.Unlimited,
+		Files: give.files, Rootfs: rootfs, Timeout: time.Duration(b.Session.Timeout), Quota: int64(b.Session.Workspace.Quota),
+		// Only hard mode asks for limits; in shadow a machine that cannot give them is
+		// used without, as the missing capability in the receipts says.
+		Unlimited: s.g.o.Unlimited || b.Mode != bundle.Hard,
 	}
 }
 

@@ -19,31 +19,31 @@ import (
 
 // Codes of lint problems, a closed list (docs/bundles.md explains each).
 const (
-	LintTemplateNamesText     = "template_names_text"
-	LintUnknownFact           = "unknown_fact"
-	LintUnknownKind           = "unknown_kind"
-	LintUnknownEndpoint       = "unknown_endpoint"
-	LintUnknownProvider       = "unknown_provider"
-	LintUnknownConnection     = "unknown_connection"
-	LintConnectionKind        = "connection_kind"
-	LintConnectionHost        = "connection_host"
-	LintUnknownSet            = "unknown_set"
-	LintUnknownBundle         = "unknown_bundle"
-	LintBundleNotCovered      = "bundle_not_covered"
-	LintUnknownModule         = "unknown_module"
-	LintRepositoryNotListed   = "repository_not_listed"
-	LintNoRepositoryFact      = "no_repository_fact"
-	LintDeliverUnknown        = "deliver_unknown"
-	LintWildcardPublicSuffix  = "wildcard_public_suffix"
-	LintAddressNotInternal    = "address_not_internal"
-	LintExpired               = "expired"
-	LintModelsWithoutSpend    = "models_without_spend"
-	LintSharedWritableMount   = "shared_writable_mount"
-	LintCheckoutWithoutGit    = "checkout_without_git"
-	LintOnEndNotListed        = "on_end_not_listed"
-	LintNeverStarts           = "never_starts"
-	LintAcceptsBelowMember    = "accepts_below_member"
-	LintEntityWithoutIdentity = "entity_missing"
+	LintTemplateNamesText     = "template_names_text"    // `where`, the task, a key or `by` names a value that somebody wrote; the message says its pointer
+	LintUnknownFact           = "unknown_fact"           // `where`, the task, a key or `by` names something that the kind does not have
+	LintUnknownKind           = "unknown_kind"           // no session starts from this kind of event
+	LintUnknownEndpoint       = "unknown_endpoint"       // the node has no such endpoint, or it has another source
+	LintUnknownProvider       = "unknown_provider"       // the node has no such provider
+	LintUnknownConnection     = "unknown_connection"     // the node has no such connection
+	LintConnectionKind        = "connection_kind"        // the connection is of a kind that does not belong here
+	LintConnectionHost        = "connection_host"        // the connection is bound to another host than the rule names
+	LintUnknownSet            = "unknown_set"            // there is no such egress set, or its file is wrong
+	LintUnknownBundle         = "unknown_bundle"         // `children` names a bundle that is not there
+	LintBundleNotCovered      = "bundle_not_covered"     // a child may do something that this bundle may not
+	LintUnknownModule         = "unknown_module"         // the node does not have the module with this digest
+	LintRepositoryNotListed   = "repository_not_listed"  // the repository is not in the node's `repositories`
+	LintNoRepositoryFact      = "no_repository_fact"     // `git.repository: session`, and the kind carries no repository
+	LintDeliverUnknown        = "deliver_unknown"        // warning: `deliver` names text that the kind is not known to have
+	LintWildcardPublicSuffix  = "wildcard_public_suffix" // a wildcard stands directly under a suffix where anybody can have a name
+	LintAddressNotInternal    = "address_not_internal"   // `addresses` lies outside the node's `internal_networks`
+	LintExpired               = "expired"                // an exception has ended
+	LintModelsWithoutSpend    = "models_without_spend"   // models are listed and no money may be spent
+	LintSharedWritableMount   = "shared_writable_mount"  // a child mounts something for writing
+	LintCheckoutWithoutGit    = "checkout_without_git"   // `workspace.checkout` without `git`
+	LintOnEndNotListed        = "on_end_not_listed"      // `on_end` names an operation that `operations` does not
+	LintNeverStarts           = "never_starts"           // warning: nothing in `match`, so only a parent can start it
+	LintAcceptsBelowMember    = "accepts_below_member"   // warning: `accepts` is below member, which shadow mode does not admit without `shadow_outsiders`
+	LintEntityWithoutIdentity = "entity_missing"         // a ref holds `{entity}`, and the event is about nothing
 )
 
 // Problem is one finding. Error findings keep a bundle from being applied;

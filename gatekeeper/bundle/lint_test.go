@@ -167,7 +167,7 @@ func codes(t *testing.T) []string {
 	}
 	var out []string
 	for line := range strings.Lines(string(src)) {
-		if f := strings.Fields(line); len(f) == 3 && strings.HasPrefix(f[0], "Lint") && f[1] == "=" {
+		if f := strings.Fields(line); len(f) > 3 && strings.HasPrefix(f[0], "Lint") && f[1] == "=" && f[3] == "//" {
 			out = append(out, strings.Trim(f[2], `"`))
 		}
 	}
