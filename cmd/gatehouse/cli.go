@@ -75,7 +75,7 @@ func (c *cli) root() *cobra.Command {
 	})
 	root.AddCommand(c.bundleCommand(), c.configCommand(), c.connectCommand(), c.demoCommand(), c.demoAgentCommand(),
 		c.eventCommand(), c.initCommand(), c.loginCommand(),
-		c.receiptsCommand(), c.serveCommand(), c.sessionCommand(), c.versionCommand())
+		c.receiptsCommand(), c.runCommand(), c.serveCommand(), c.sessionCommand(), c.versionCommand())
 	return root
 }
 

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -199,12 +198,7 @@ func (p *demoProvider) Start(ctx context.Context, s sandbox.Spec, door net.Liste
 	}
 	s.Files = files
 	s.Canaries = append(s.Canaries, p.d.secret)
-	if s.Output != nil {
-		s.Output = io.MultiWriter(s.Output, p.d.seen)
-	} else {
-		s.Output = p.d.seen
-	}
-	return p.Provider.Start(ctx, s, door)
+	return (&tee{p.Provider, p.d.seen}).Start(ctx, s, door)
 }
 
 // deliver sends one signed body and waits until its session is in state.
