@@ -73,7 +73,7 @@ func (s *bundles) fold(m bus.Msg) error {
 	}
 	b.history = append(b.history, Change{
 		Node: m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], Seq: r.Seq, Leaf: receipts.Leaf(m.Data).String(),
-		Type: string(r.Type), Time: r.T, Digest: text(c.Digest), Old: text(c.Old), From: string(c.From), To: string(c.To),
+		Type: string(r.Type), Time: r.T, Digest: digest(c.Digest), Old: digest(c.Old), From: string(c.From), To: string(c.To),
 		Enforcer: c.Enforcer, By: c.By, Via: c.Via, Result: c.Result, Approvers: c.Approvers, Single: c.Single,
 	})
 	if len(b.history) > maxHistory {
@@ -86,13 +86,13 @@ func (s *bundles) fold(m bus.Msg) error {
 func (b *Bundle) apply(r *receipts.Receipt) {
 	c := r.Change
 	b.Changed, b.Changes = r.T, b.Changes+1
-	digest := text(c.Digest)
+	version := digest(c.Digest)
 	switch c.Result {
 	case "waiting":
-		b.Waiting = digest
+		b.Waiting = version
 		return
 	case "rejected":
-		if b.Waiting == digest {
+		if b.Waiting == version {
 			b.Waiting = ""
 		}
 		return
@@ -113,11 +113,8 @@ func (b *Bundle) apply(r *receipts.Receipt) {
 			b.Modes = modes
 		}
 	}
-	if r.Type != receipts.TypeModeChange && digest != "" {
-		if b.Waiting == digest {
-			b.Waiting = ""
-		}
-		b.Digest = digest
+	if r.Type != receipts.TypeModeChange && version != "" {
+		b.Digest, b.Waiting = version, "" // what waited was asked for against the version before
 	}
 }
 

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"encoding/hex"
 	"fmt"
 	"iter"
 	"maps"
@@ -19,7 +20,7 @@ type Session struct {
 	State    string            `json:"state" doc:"admitted, preparing, running, ended or refused"`
 	Reason   string            `json:"reason,omitempty" doc:"end reason of an ended session, refusal code of a refused one"`
 	Bundle   string            `json:"bundle,omitempty"`
-	Digest   string            `json:"digest,omitempty" doc:"of the bundle"`
+	Digest   string            `json:"digest,omitempty" doc:"of the bundle, lower hex SHA-256"`
 	Mode     string            `json:"mode,omitempty"`
 	Policy   string            `json:"policy,omitempty" doc:"credential policy"`
 	Provider string            `json:"provider,omitempty"`
@@ -96,7 +97,9 @@ func (s *sessions) fold(m bus.Msg) error {
 	}
 	x.next, x.prev = r.Seq+1, leaf
 	x.add(r, leaf)
-	s.trim()
+	if r.Type == receipts.TypeSessionOpen || r.Type == receipts.TypeSessionClose {
+		s.trim()
+	}
 	return nil
 }
 
@@ -107,7 +110,7 @@ func (x *session) add(r *receipts.Receipt, leaf receipts.Hash) {
 	case receipts.TypeSessionOpen:
 		o := r.Open
 		row.State, row.Reason = o.State, o.Code
-		row.Bundle, row.Digest, row.Mode, row.Policy = o.Bundle, text(o.Digest), string(o.Mode), o.Policy
+		row.Bundle, row.Digest, row.Mode, row.Policy = o.Bundle, digest(o.Digest), string(o.Mode), o.Policy
 		row.Provider, row.Parent, row.Event, row.Floor, row.Facts, row.Dev = o.Provider, o.Parent, o.Event, o.Floor, o.Facts, o.Dev
 		row.Started = r.T
 		if r.Obs != nil {
@@ -135,12 +138,15 @@ func (x *session) add(r *receipts.Receipt, leaf receipts.Hash) {
 	}
 }
 
-// trim drops the oldest session that has ended, or the oldest of all when every
-// one is open. It looks only at the order of one stream, so that two folds drop
-// the same.
+// trim drops the oldest sessions that have ended; open ones only when there are
+// twice as many as the bound. It looks only at the order of one stream, so that
+// two folds drop the same.
 func (s *sessions) trim() {
 	for len(s.byID) > s.max {
 		i := slices.IndexFunc(s.order, func(x *session) bool { return !x.dropped && x.row.Ended != nil })
+		if i < 0 && len(s.byID) <= 2*s.max {
+			return
+		}
 		if i < 0 {
 			i = slices.IndexFunc(s.order, func(x *session) bool { return !x.dropped })
 		}
@@ -228,10 +234,11 @@ func (v *View) Session(id string) (Session, error) {
 	return x.row, nil
 }
 
-// text writes a hash, "" for the zero hash.
-func text(h receipts.Hash) string {
+// digest writes the digest of a file (a bundle, a module) as people compare it:
+// lower hex, "" for none. Leaf hashes are written as in receipts.
+func digest(h receipts.Hash) string {
 	if h.IsZero() {
 		return ""
 	}
-	return h.String()
+	return hex.EncodeToString(h[:])
 }

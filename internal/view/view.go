@@ -24,7 +24,7 @@ type Source interface {
 // Options bounds a View. When a bound is reached the oldest entry leaves the
 // lists; the streams still hold it.
 type Options struct {
-	MaxSessions int // 0 = 20,000
+	MaxSessions int // 0 = 20,000; open sessions may be twice as many
 	MaxEvents   int // 0 = 20,000
 
 	// Keyset checks the seals of what is shown in detail. nil shows them as
