@@ -115,18 +115,23 @@ func (c *claim) opened(ctx context.Context, kv KV) error {
 // are hashes, so the dot keeps them apart.
 func heartbeatKey(node string) string { return "node." + node }
 
-// heartbeat writes the node's key until ctx ends.
-func (g *Gatekeeper) heartbeat(ctx context.Context) error {
+// heartbeat writes the node's key until ctx ends, and now and then forgets
+// what is too old to matter.
+func (g *Gatekeeper) heartbeat(ctx context.Context) {
 	t := time.NewTicker(beatEvery)
 	defer t.Stop()
-	for {
+	for n := 1; ; n++ {
+		if n%int(time.Hour/beatEvery) == 0 {
+			g.fold.forget(g.o.Clock())
+			g.prune()
+		}
 		if err := g.beat(ctx); err != nil && ctx.Err() == nil {
 			g.o.Log.WarnContext(ctx, "couldn't write the node's heartbeat", slog.Any("err", err))
 		}
 		select {
 		case <-t.C:
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }

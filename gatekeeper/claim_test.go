@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -337,5 +338,28 @@ func TestFoldForgets(t *testing.T) {
 	}
 	if _, ok := f.get("old"); ok {
 		t.Error("a start of last month is kept")
+	}
+}
+
+func TestPruneKeepsWhatIsYoungOrNotOurs(t *testing.T) {
+	w := newWorld(t, []string{fixCI})
+	id := w.take(failedRun("this"))
+	w.ended(id)
+	strange := filepath.Join(w.dir, "sessions", "notes")
+	if err := os.Mkdir(strange, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.store.pass(29 * 24 * time.Hour)
+	w.prune()
+	if _, err := w.Result(id); err != nil {
+		t.Errorf("a young session's folder is gone: %v", err)
+	}
+	w.store.pass(2 * 24 * time.Hour)
+	w.prune()
+	if _, err := w.Result(id); problem.CodeOf(err) != problem.NotFound {
+		t.Errorf("an old session's folder is kept: %v", err)
+	}
+	if _, err := os.Stat(strange); err != nil {
+		t.Error("somebody else's folder is gone")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -106,7 +107,29 @@ func (g *Gatekeeper) Start(ctx context.Context) error {
 			return fmt.Errorf("couldn't end session %s of an earlier run: %w", id, err)
 		}
 	}
+	g.prune()
 	return g.registry.rebuild(ctx)
+}
+
+// keepFolders is how long transcripts and results are kept.
+const keepFolders = 30 * 24 * time.Hour
+
+// prune removes the folders of old sessions. Receipts stay.
+func (g *Gatekeeper) prune() {
+	entries, err := os.ReadDir(g.folder(""))
+	if err != nil {
+		g.o.Log.Warn("couldn't list the session folders", slog.Any("err", err))
+		return
+	}
+	for _, e := range entries {
+		id, err := ulid.ParseStrict(strings.ToUpper(e.Name()))
+		if err != nil || !idForm.MatchString(e.Name()) || g.o.Clock().Sub(id.Timestamp()) < keepFolders {
+			continue
+		}
+		if err := os.RemoveAll(g.folder(e.Name())); err != nil {
+			g.o.Log.Warn("couldn't remove an old session's folder", slog.String("session", e.Name()), slog.Any("err", err))
+		}
+	}
 }
 
 // lost closes the chain of a session whose node died under it. Its sandbox is
@@ -139,13 +162,17 @@ func (g *Gatekeeper) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	beat := make(chan error, 1)
+	beat := make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { beat <- g.heartbeat(ctx); cancel() }()
+	go func() {
+		g.heartbeat(ctx)
+		close(beat)
+	}()
 	err := g.o.Events.Work(ctx, g.handle)
 	cancel()
-	return errors.Join(err, <-beat)
+	<-beat
+	return err
 }
 
 // Close ends every session as lost and waits until their chains are closed.
@@ -257,17 +284,7 @@ func (g *Gatekeeper) Sessions() []Live {
 // and a folder's name.
 func (g *Gatekeeper) newID() string {
 	b := ulid.MustNew(ulid.Timestamp(g.o.Clock()), rand.Reader)
-	return lower(b.String())
-}
-
-func lower(s string) string {
-	b := []byte(s)
-	for i, c := range b {
-		if c >= 'A' && c <= 'Z' {
-			b[i] = c + 'a' - 'A'
-		}
-	}
-	return string(b)
+	return strings.ToLower(b.String())
 }
 
 func (g *Gatekeeper) folder(session string) string {

@@ -231,6 +231,28 @@ func TestCompatibilityLowersTheLevel(t *testing.T) {
 	}
 }
 
+// Shadow needs no cgroup; hard mode runs without one only if the node says so.
+func TestUnlimitedIsWritten(t *testing.T) {
+	cases := map[string]struct {
+		mode     string
+		accepted bool
+		want     bool
+	}{
+		"shadow":        {"shadow", false, true},
+		"hard":          {"hard", false, false},
+		"hard_accepted": {"hard", true, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, []string{plus("fix-ci", "mode: "+c.mode+"\n")}, func(w *world) { w.opts.Unlimited = c.accepted })
+			w.ended(w.take(failedRun("this")))
+			if got := w.room.specs[0].Unlimited; got != c.want {
+				t.Errorf("unlimited %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
 func TestLevels(t *testing.T) {
 	cases := map[string]struct {
 		report sandbox.Report

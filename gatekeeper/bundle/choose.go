@@ -52,7 +52,7 @@ func Choose(all []*Bundle, e *event.Event, repositories map[string]string, now t
 	if i < 0 {
 		return Choice{Code: problem.AmbiguousBundles, Why: names(matching) + " match and none is covered by all others; narrow one or give one a priority"}
 	}
-	c := Choice{Bundle: matching[i]}
+	c := Choice{Bundle: matching[i], Floor: matching[i].Floor(e)}
 	if err := c.prepare(f); err != nil {
 		c.Code = problem.CodeOf(err)
 		c.Why = err.Error()
@@ -62,7 +62,6 @@ func Choose(all []*Bundle, e *event.Event, repositories map[string]string, now t
 		}
 		return c
 	}
-	c.Floor = c.Bundle.Floor(e)
 	if accepts := c.Bundle.AcceptsIn(c.Bundle.Mode, now); c.Floor.Origin.Below(accepts) {
 		c.Code = problem.BelowAccepts
 		c.Why = fmt.Sprintf("%s accepts %s in %s mode; %s is %s", c.Bundle.Name, accepts, c.Bundle.Mode, c.Floor.Pointer, c.Floor.Origin)
