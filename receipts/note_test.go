@@ -3,6 +3,9 @@ package receipts_test
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
@@ -233,12 +236,51 @@ func TestParseCheckpointRules(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	t.Run("RC-21 text of another log", func(t *testing.T) {
+		root := base64.StdEncoding.EncodeToString(make([]byte, 32))
+		b, err := note.Sign(&note.Note{Text: "gatehouse.example/node-2\n9\n" + root + "\n"}, &signer{w.cp, 1}, &signer{w.cp, 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := receipts.ParseCheckpoint(b, w.ks); err == nil {
+			t.Error("accepted")
+		}
+		// The control: the same signer with the log's own origin.
+		b, err = note.Sign(&note.Note{Text: origin + "\n9\n" + root + "\n"}, &signer{w.cp, 1}, &signer{w.cp, 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := receipts.ParseCheckpoint(b, w.ks); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("RC-11 key out of its interval", func(t *testing.T) {
 		w.ks.Keys[1].Until = end.index
 		if _, err := receipts.ParseCheckpoint(end.note, w.ks); !errors.Is(err, receipts.ErrKey) {
 			t.Error(err)
 		}
 	})
+}
+
+// signer signs any text under the log's name, as the package itself never does.
+type signer struct {
+	key ed25519.PrivateKey
+	alg byte
+}
+
+func (s *signer) Name() string { return origin }
+
+func (s *signer) KeyHash() uint32 {
+	h := sha256.Sum256(append([]byte(origin+"\n"+string(rune(s.alg))), public(s.key)...))
+	return binary.BigEndian.Uint32(h[:4])
+}
+
+func (s *signer) Sign(msg []byte) ([]byte, error) {
+	if s.alg == 1 {
+		return ed25519.Sign(s.key, msg), nil
+	}
+	timed := append([]byte("cosignature/v1\ntime 1\n"), msg...)
+	return append([]byte{7: 1}, ed25519.Sign(s.key, timed)...), nil
 }
 
 func TestSealGroupRefuses(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -107,6 +108,8 @@ func keylessCases(t *testing.T) map[string]tampering {
 		"RC-03_interior_receipt":   {edit(t, a, func(fs []rawFrame) []rawFrame { i := find(fs, "receipt")[3]; return remove(fs, i, i+1) }), o, 1, receipts.ClassGap},
 		"RC-03_first_receipt":      {edit(t, ab, func(fs []rawFrame) []rawFrame { i := find(fs, "receipt")[0]; return remove(fs, i, i+1) }), o, 1, receipts.ClassGap},
 		"RC-03_in_the_log":         {edit(t, log, func(fs []rawFrame) []rawFrame { i := find(fs, "receipt")[4]; return remove(fs, i, i+1) }), o, 1, receipts.ClassGap},
+		"RC-03_event_in_the_log":   {edit(t, log, func(fs []rawFrame) []rawFrame { i := find(fs, "event")[0]; return remove(fs, i, i+1) }), o, 1, receipts.ClassGap},
+		"RC-03_scope_begins_later": {editLine(t, log, "scope", 0, 2, "1"), o, 1, receipts.ClassOrder},
 		"RC-04_last_receipt":       {edit(t, a, func(fs []rawFrame) []rawFrame { i := find(fs, "receipt"); j := i[len(i)-1]; return remove(fs, j, j+1) }), o, 3, receipts.ClassEndUnproven},
 		"RC-04_known_to_the_log":   {edit(t, c, func(fs []rawFrame) []rawFrame { i := find(fs, "receipt"); j := i[len(i)-1]; return remove(fs, j, j+1) }), o, 3, receipts.ClassTruncation},
 		"RC-04_end_line_as_it_was": {edit(t, c, func(fs []rawFrame) []rawFrame {
@@ -114,6 +117,20 @@ func keylessCases(t *testing.T) map[string]tampering {
 			j := i[len(i)-1]
 			return slices.Delete(fs, j, j+1)
 		}), o, 3, receipts.ClassTruncation},
+		"RC-04_count_in_the_end_line": {edit(t, a, func(fs []rawFrame) []rawFrame {
+			i := find(fs, "receipt")
+			j := i[len(i)-1]
+			return slices.Delete(fs, j, j+1)
+		}), o, 3, receipts.ClassTruncation},
+		"RC-04_and_the_head_edited": {edit(t, c, func(fs []rawFrame) []rawFrame {
+			r := find(fs, "receipt")
+			h := &fs[find(fs, "head")[0]]
+			w := strings.Split(h.line, " ")
+			w[2], w[3] = "2", receipts.Leaf(fs[r[len(r)-2]].body).String()
+			h.line = strings.Join(w, " ")
+			j := r[len(r)-1]
+			return remove(fs, j, j+1)
+		}), o, 1, receipts.ClassSeal},
 		"RC-04_many_receipts": {edit(t, a, func(fs []rawFrame) []rawFrame {
 			return remove(fs, find(fs, "receipt")[3], find(fs, "checkpoint")[0])
 		}), o, 3, receipts.ClassEndUnproven},
@@ -147,6 +164,8 @@ func keylessCases(t *testing.T) map[string]tampering {
 			i := find(fs, "receipt")[2]
 			return recount(slices.Insert(fs, i, fs[i]))
 		}), o, 1, receipts.ClassDuplicate},
+		"RC-09_event": {edit(t, a, func(fs []rawFrame) []rawFrame { i := find(fs, "event")[0]; return slices.Insert(fs, i, fs[i]) }), o, 1, receipts.ClassDuplicate},
+		"RC-09_head":  {edit(t, c, func(fs []rawFrame) []rawFrame { i := find(fs, "head")[0]; return slices.Insert(fs, i, fs[i]) }), o, 1, receipts.ClassDuplicate},
 		"RC-09_group": {edit(t, a, func(fs []rawFrame) []rawFrame {
 			s := find(fs, "seal")
 			return recount(slices.Insert(fs, s[2], fs[s[1]:s[2]]...))
@@ -155,6 +174,10 @@ func keylessCases(t *testing.T) map[string]tampering {
 		"RC-13_receipt_of_another_session": {edit(t, w.export(cut{sessions: []string{sessionA, sessionC}}), func(fs []rawFrame) []rawFrame {
 			i := slices.IndexFunc(fs, func(f rawFrame) bool { return f.line == "scope session "+sessionC })
 			return slices.Delete(fs, i, i+1)
+		}), o, 1, receipts.ClassSplice},
+		"RC-13_head_of_another_session": {edit(t, a, func(fs []rawFrame) []rawFrame {
+			k := split(t, c)
+			return slices.Insert(fs, len(fs)-1, k[find(k, "head")[0]])
 		}), o, 1, receipts.ClassSplice},
 		"RC-13_event_of_nobody": {edit(t, w.export(cut{sessions: []string{sessionB}, events: true}), func(fs []rawFrame) []rawFrame { return fs }), o, 1, receipts.ClassSplice},
 		"RC-13_bundle_of_nobody": {edit(t, a, func(fs []rawFrame) []rawFrame {
@@ -267,6 +290,29 @@ func keyedCases(t *testing.T) map[string]tampering {
 		w.flush() // with the old key
 		cases[name] = tampering{w.export(cut{sessions: []string{sessionC}, end: &end}), w.options(), 4, receipts.ClassKey}
 	}
+	{ // RC-11: everything is by a revoked seal key; the checkpoint covers a part
+		w, end := story(t)
+		w.ks.Was, w.ks.Serial = append(w.ks.Was, w.ks.Digest()), 2
+		w.ks.Keys[0].Until, w.ks.Keys[0].Revoked = 1000, true
+		w.sign()
+		o := w.options()
+		o.Checkpoint = end.note
+		cases["RC-11_revoked_and_covered"] = tampering{w.export(cut{end: &end}), o, 0, receipts.ClassComplete}
+		w.add(sessionC, closing(w))
+		w.flush()
+		cases["RC-11_revoked_and_not_covered"] = tampering{w.export(cut{end: &end}), o, 4, receipts.ClassKey}
+		cases["RC-11_revoked_behind_the_head"] = tampering{w.export(cut{sessions: []string{sessionC}, end: &end}), o, 4, receipts.ClassKey}
+	}
+	{ // RC-11: the checkpoint key is revoked
+		w, end := story(t)
+		w.ks.Was, w.ks.Serial = append(w.ks.Was, w.ks.Digest()), 2
+		w.ks.Keys[1].Until, w.ks.Keys[1].Revoked = 1000, true
+		w.sign()
+		o := w.options()
+		cases["RC-11_revoked_checkpoint_key_inside"] = tampering{w.export(cut{sessions: []string{sessionC}, end: &end}), o, 4, receipts.ClassKey}
+		o.Checkpoint = end.note
+		cases["RC-11_revoked_checkpoint_key_outside"] = tampering{w.export(cut{}), o, 4, receipts.ClassKey}
+	}
 	{ // RC-12
 		w, _ := story(t)
 		w.add(sessionA, decision("a-9", receipts.Dec{Verdict: receipts.Allow, Passed: true}))
@@ -278,6 +324,26 @@ func keyedCases(t *testing.T) map[string]tampering {
 		w.open(sessionA, receipts.Open{State: "refused", Code: "no_match"})
 		w.close(sessionA, "refused", -1)
 		cases["RC-13_genesis_of_another_session"] = tampering{w.export(cut{sessions: []string{sessionA}}), w.options(), 1, receipts.ClassSplice}
+	}
+	{ // RC-13: a keyset that this log never had
+		w := newWorld(t)
+		w.chains[sessionB] = &chainState{prev: receipts.Genesis(origin, sessionB, digest("other keyset")), opened: w.now}
+		w.add(sessionB, receipts.Receipt{Type: receipts.TypeSessionOpen, Open: &receipts.Open{State: "refused", Code: "no_match", Keyset: digest("other keyset")},
+			Obs: &receipts.Obs{Point: "gatekeeper", Kind: "gatekeeper", Level: 2, Mediation: "sole"}})
+		w.close(sessionB, "refused", -1)
+		cases["RC-13_unknown_keyset"] = tampering{w.export(cut{sessions: []string{sessionB}}), w.options(), 1, receipts.ClassSplice}
+	}
+	{ // RC-13: a manifest that speaks of leaves behind it
+		w, _ := story(t)
+		w.add(receipts.ControlSession, receipts.Receipt{Type: receipts.TypeManifest, Man: &receipts.ManifestDoc{Size: 1000}})
+		end := ending{manifest: w.pending[0].data, index: w.tree.Size()}
+		w.flush()
+		end.note = w.checkpointAt(w.tree.Size())
+		cases["RC-13_manifest_of_the_future"] = tampering{w.export(cut{sessions: []string{sessionA}, end: &end}), w.options(), 1, receipts.ClassSplice}
+		end.manifest = w.groups[0].leaves[0].data
+		end.index = 0
+		end.note = w.checkpointAt(1)
+		cases["RC-13_checkpoint_without_manifest"] = tampering{w.export(cut{sessions: []string{sessionA}, end: &end}), w.options(), 1, receipts.ClassSplice}
 	}
 	{ // RC-13
 		w, _ := story(t)
@@ -309,6 +375,36 @@ func keyedCases(t *testing.T) map[string]tampering {
 		w.groups = append(w.groups, v.groups[len(v.groups)-1])
 		cases["RC-14_two_seals_over_one_index"] = tampering{w.export2(sessionC), w.options(), 1, receipts.ClassFork}
 	}
+	{ // RC-14: two seals over one index, and no chain that contradicts itself
+		const other = "01JCX000000000000000000007"
+		w, _ := story(t)
+		v, _ := story(t)
+		w.add(sessionC, closing(w))
+		w.flush()
+		v.open(other, receipts.Open{State: "refused", Code: "no_match"})
+		v.close(other, "refused", -1)
+		v.flush()
+		one, two := []string{sessionC, other}, *v
+		two.groups = v.groups[len(v.groups)-1:]
+		a, b := split(t, w.export(cut{sessions: one})), split(t, two.export(cut{sessions: one}))
+		cases["RC-14_two_seals_and_whole_chains"] = tampering{join(recount(slices.Concat(a[:len(a)-1], b[find(b, "seal")[0]:]))), w.options(), 1, receipts.ClassFork}
+	}
+	{ // RC-14: the manifest states another head than the chain has
+		w, end := story(t)
+		v := newWorld(t)
+		v.admit(sessionC, digest("event"))
+		for i := range 5 {
+			v.outcome(sessionC, v.decide(sessionC, fmt.Sprintf("v-%d", i), receipts.Allow, true), "forwarded")
+		}
+		a, b := split(t, w.export(cut{sessions: []string{sessionC}, end: &end})), split(t, v.export(cut{sessions: []string{sessionC}}))
+		cases["RC-14_chain_and_manifest"] = tampering{
+			join(recount(slices.Concat(a[:find(a, "seal")[0]], b[find(b, "seal")[0]:len(b)-1], a[find(a, "checkpoint")[0]:]))), w.options(), 1, receipts.ClassFork}
+	}
+	{ // RC-18 waits for witnesses: until then nobody else's line may stand in a file
+		w, end := story(t)
+		end.note = append(bytes.Clone(end.note), "— witness.example/w BwcHBwEBAQE=\n"...)
+		cases["foreign_line_in_the_checkpoint"] = tampering{w.export(cut{sessions: []string{sessionC}, end: &end}), w.options(), 1, receipts.ClassSeal}
+	}
 	{ // RC-14, RC-16: the outside checkpoint is of another history of the same size
 		w, end := story(t)
 		o := w.options()
@@ -332,6 +428,10 @@ func keyedCases(t *testing.T) map[string]tampering {
 		w.decide(sessionC, "c-2", receipts.Allow, true)
 		later := w.checkpoint()
 		file := w.export(cut{sessions: []string{sessionC}, end: &later, older: []uint64{first.index + 1}})
+		cases["RC-17_older_trees_out_of_order"] = tampering{edit(t, file, func(fs []rawFrame) []rawFrame {
+			i := find(fs, "consistency")[0]
+			return slices.Insert(fs, i, fs[i])
+		}), w.options(), 1, receipts.ClassOrder}
 		o := w.options()
 		o.Checkpoint, _ = receipts.SignCheckpoint(w.cp, receipts.Checkpoint{Origin: origin, Size: first.index + 1, Root: digest("other"), Time: w.now})
 		cases["RC-17_outside_checkpoint_is_no_prefix"] = tampering{file, o, 1, receipts.ClassFork}
@@ -549,6 +649,48 @@ func TestTamperMessages(t *testing.T) {
 			}
 		})
 	}
+	t.Run("RC-21_seal_of_another_log", func(t *testing.T) {
+		s, err := receipts.SealGroup(w.seal, g.seal.KeyID, "gatehouse.example/node-2", 0, receipts.Hash{}, []receipts.Hash{receipts.Leaf(msg.Data)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := msg
+		m.Seal = s.Header(0)
+		if _, _, err := m.Open(w.ks); err == nil {
+			t.Error("accepted")
+		}
+	})
+	t.Run("RC-13_receipt_of_another_log", func(t *testing.T) {
+		r := sample(t)
+		r.Log = "gatehouse.example/node-2"
+		b, err := r.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := receipts.SealGroup(w.seal, g.seal.KeyID, origin, 0, receipts.Hash{}, []receipts.Hash{receipts.Leaf(b)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := receipts.Message{Data: b, Type: "decision", Seal: s.Header(0), ID: receipts.Leaf(b).String()}
+		if _, _, err := m.Open(w.ks); err == nil {
+			t.Error("accepted")
+		}
+	})
+	t.Run("RC-11_retired_key", func(t *testing.T) {
+		ks := *w.ks
+		ks.Keys = slices.Clone(ks.Keys)
+		ks.Keys[0].Until = g.seal.First + 1
+		if _, _, err := msg.Open(&ks); !errors.Is(err, receipts.ErrKey) {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("RC-10_unknown_key", func(t *testing.T) {
+		ks := *w.ks
+		ks.Keys = ks.Keys[1:]
+		if _, _, err := msg.Open(&ks); !errors.Is(err, receipts.ErrKey) {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 func TestTamperObservation(t *testing.T) {
