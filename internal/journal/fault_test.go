@@ -118,7 +118,7 @@ func TestLostSectorsOfTheLastGroup(t *testing.T) {
 			for _, f := range faults {
 				disk.Inject(f)
 			}
-			o := journal.Options{FS: disk, ReserveBytes: -1}
+			o := journal.Options{FS: disk, ReserveBytes: -1, SegmentBytes: 16 << 10}
 			j := open(t, dir, o)
 			wait(t, j.Append(event("first "+strings.Repeat("f", 300))))
 			before := disk.Bytes(disk.Names(".seg")[0])
@@ -149,7 +149,7 @@ func TestLostSectorsOfTheLastGroup(t *testing.T) {
 				}
 				lost := disk.Clone()
 				lost.Put(seg, b)
-				got, err := groupsOf(t, lost, journal.Options{ReserveBytes: -1})
+				got, err := groupsOf(t, lost, o)
 				if err != nil {
 					t.Fatalf("sectors %b lost: %v", set, err)
 				}
@@ -295,7 +295,7 @@ func TestStickyFailure(t *testing.T) {
 	for name, fault := range cases {
 		t.Run(name, func(t *testing.T) {
 			disk := &faultfs.FS{}
-			o := journal.Options{FS: disk, Seal: appendSeal, SegmentBytes: 2 << 10}
+			o := journal.Options{FS: disk, Seal: appendSeal, SegmentBytes: 2 << 10, ReserveBytes: -1}
 			j := open(t, dir, o)
 			var acked []string
 			disk.Inject(func() faultfs.Fault { fault.After = 5; return fault }())

@@ -182,7 +182,7 @@ func (x *export) choose() error {
 		x.want[receipts.ControlSession] = true
 		x.pos = 0
 	}
-	if x.log() {
+	if x.log() || x.f.Events && len(x.events) > 0 { // events lie before their session.open
 		x.pos = 0
 	}
 	for _, s := range x.f.Sessions {

@@ -297,9 +297,7 @@ func (n *Notary) Seal(group []journal.Record) ([]journal.Record, error) {
 		return nil, err
 	}
 	for i, leaf := range leaves {
-		if err := n.tree.append(leaf, group[0].Pos); err != nil {
-			return nil, err
-		}
+		n.tree.append(leaf, group[0].Pos)
 		if f := flights[i]; f.chain != nil {
 			index := first + uint64(i) //nolint:gosec // G115: an index
 			n.advance(f.chain.session, f.seq, leaf, f.typ, index)

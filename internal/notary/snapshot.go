@@ -119,9 +119,11 @@ func (n *Notary) capture(ctx context.Context) (*state, error) {
 			continue // its session.open comes after the snapshot
 		}
 		// No lock: whoever extends a chain holds n.order.
+		tally := c.tally
+		tally.Verdicts = maps.Clone(tally.Verdicts)
 		s.Chains = append(s.Chains, chainState{
 			Session: c.session, Seq: c.link.seq, Prev: c.link.prev, Last: c.link.last, Mono: c.link.mono,
-			Tally: c.tally, Pending: slices.Collect(maps.Keys(c.pending)), Key: c.key, Info: c.info,
+			Tally: tally, Pending: slices.Collect(maps.Keys(c.pending)), Key: c.key, Info: c.info,
 		})
 	}
 	return s, nil

@@ -132,9 +132,7 @@ func (f *fold) group(group []journal.Record) error {
 			g.seal.Origin, g.seal.First, n.origin, first))
 	}
 	for i, r := range g.records {
-		if err := n.tree.append(g.leaves[i], group[0].Pos); err != nil {
-			return err
-		}
+		n.tree.append(g.leaves[i], group[0].Pos)
 		if r.Kind != journal.KindReceipt {
 			continue
 		}

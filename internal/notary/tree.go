@@ -24,28 +24,46 @@ type tree struct {
 	at   []uint64                // journal position of the group with each chunk's first leaf
 }
 
-// append adds a leaf that stands in the journal group that starts at pos.
-func (t *tree) append(leaf receipts.Hash, pos uint64) error {
+// append adds a leaf that stands in the journal group that starts at pos. It
+// stores what tlog.StoredHashesForRecordHash would, level by level.
+func (t *tree) append(leaf receipts.Hash, pos uint64) {
 	if t.size%chunkLeaves == 0 {
+		// New slices: a view may still read the old ones.
 		t.low = [chunkLevel][]tlog.Hash{}
+		for level := range t.low {
+			t.low[level] = make([]tlog.Hash, 0, chunkLeaves>>level)
+		}
 		t.at = append(t.at, pos)
 	}
-	hs, err := tlog.StoredHashesForRecordHash(t.size, tlog.Hash(leaf), &view{tree: *t})
-	if err != nil {
-		return fmt.Errorf("tree: %w", err)
-	}
-	for level, h := range hs {
-		if level < chunkLevel {
-			t.low[level] = append(t.low[level], h)
-			continue
-		}
-		for len(t.high) <= level-chunkLevel {
-			t.high = append(t.high, nil)
-		}
-		t.high[level-chunkLevel] = append(t.high[level-chunkLevel], h)
+	h := tlog.Hash(leaf)
+	t.put(0, h)
+	// Each set bit of the size is a complete subtree that waits for its sibling.
+	for level := 0; t.size>>level&1 == 1; level++ {
+		n := t.size >> level
+		h = tlog.NodeHash(t.stored(level, n-1), h)
+		t.put(level+1, h)
 	}
 	t.size++
-	return nil
+}
+
+// put appends a hash at a level.
+func (t *tree) put(level int, h tlog.Hash) {
+	if level < chunkLevel {
+		t.low[level] = append(t.low[level], h)
+		return
+	}
+	if level -= chunkLevel; level == len(t.high) {
+		t.high = append(t.high, nil)
+	}
+	t.high[level] = append(t.high[level], h)
+}
+
+// stored returns hash n of a level, which must be one that is in memory.
+func (t *tree) stored(level int, n int64) tlog.Hash {
+	if level < chunkLevel {
+		return t.low[level][n&(chunkLeaves>>level-1)]
+	}
+	return t.high[level-chunkLevel][n]
 }
 
 // view returns the tree as it is now, for reading while it grows. Its slices
@@ -86,7 +104,7 @@ func (v *view) hash(level int, n int64) (tlog.Hash, error) {
 		}
 		return tlog.Hash{}, fmt.Errorf("tree of %d leaves has no hash %d at level %d", v.size, n, level)
 	}
-	chunk, in := n>>(chunkLevel-level), n&(1<<(chunkLevel-level)-1)
+	chunk, in := n>>(chunkLevel-level), n&(chunkLeaves>>level-1)
 	if chunk == (v.size-1)/chunkLeaves && in < int64(len(v.low[level])) {
 		return v.low[level][in], nil
 	}
