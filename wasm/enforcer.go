@@ -12,6 +12,7 @@ import (
 type Enforcer struct {
 	pool   *pool
 	name   string
+	about  description
 	kinds  []enforcers.Kind
 	closed atomic.Bool
 }
@@ -25,6 +26,18 @@ func (e *Enforcer) Digest() [32]byte { return e.pool.module.digest }
 // Kinds returns the action kinds the module says it judges. The caller must
 // not change them.
 func (e *Enforcer) Kinds() []enforcers.Kind { return e.kinds }
+
+// Body returns how the enforcer wants bodies of http.request, "prefix" or
+// "whole", and how many bytes of them at most; "" and 0 when it wants none. An
+// action that cannot carry what is asked for is not to be allowed
+// (body_not_inspectable).
+func (e *Enforcer) Body() (mode string, most int) { return e.about.Body, e.about.BodyBytes }
+
+// Version returns what the module says its version is.
+func (e *Enforcer) Version() string { return e.about.Version }
+
+// Rules lists the rule ids that the module says it uses.
+func (e *Enforcer) Rules() []string { return e.about.Rules }
 
 // Decide judges a canonical action. It waits for a free instance as long as
 // ctx allows. Every error is a *enforcers.Fault.

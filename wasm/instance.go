@@ -191,10 +191,12 @@ func (in *instance) setUp(configure []byte) error {
 
 // description is gatehouse_describe's answer, a closed object.
 type description struct {
-	Name    string   `json:"name"`
-	Version string   `json:"version"`
-	Actions []string `json:"actions"`
-	Rules   []string `json:"rules"`
+	Name      string   `json:"name"`
+	Version   string   `json:"version"`
+	Actions   []string `json:"actions"`
+	Rules     []string `json:"rules"`
+	Body      string   `json:"body"`
+	BodyBytes int      `json:"body_bytes"`
 }
 
 // allKinds is what a module judges that does not describe itself.
@@ -235,6 +237,9 @@ func (in *instance) describe(ctx context.Context) error {
 		if !slices.Contains(allKinds, k) {
 			return fault(BadOutput, "the description names an unknown action kind")
 		}
+	}
+	if b := in.about; !slices.Contains([]string{"", "prefix", "whole"}, b.Body) || (b.Body == "") != (b.BodyBytes == 0) || b.BodyBytes < 0 {
+		return fault(BadOutput, "the description asks for bodies in no known way")
 	}
 	return nil
 }

@@ -146,7 +146,7 @@ func (m *Module) Enforcer(ctx context.Context, configure []byte) (*Enforcer, err
 		e.Close()
 		return nil, err
 	}
-	e.name, e.kinds = in.about.Name, in.about.kinds()
+	e.about, e.name, e.kinds = in.about, in.about.Name, in.about.kinds()
 	p.put(in)
 	if !m.builtin {
 		e.name = m.name

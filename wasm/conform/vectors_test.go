@@ -79,6 +79,13 @@ func spawn(bundle string, depth, count int) enforcers.Action {
 	return enforcers.Action{Kind: enforcers.SessionSpawn, Spawn: &enforcers.Spawn{Bundle: bundle, Depth: depth, Count: count}}
 }
 
+func body(t *testing.T, mode, s string) enforcers.Action {
+	t.Helper()
+	return with(http(t, "POST", "api.good.test", "/v1/x"), func(a *enforcers.Action) {
+		a.HTTP.Body = enforcers.Body{Mode: mode, Length: int64(len(s)), Bytes: []byte(s)}
+	})
+}
+
 func with(a enforcers.Action, f func(a *enforcers.Action)) enforcers.Action {
 	f(&a)
 	return a
@@ -171,6 +178,17 @@ func sets(t *testing.T) map[string]struct {
 			{"spawn_too_many", spawn("lint-fix", 1, 4), "deny", "spend.default_deny", "children_exceeded"},
 			{"abstain_query", query("a.test"), "abstain", "spend", "not_mine"},
 		}},
+		"dlp": {`{"max_body":2048,"patterns":[{"name":"aws_key","regexp":"AKIA[0-9A-Z]{16}"},{"name":"pem","regexp":"-----BEGIN [A-Z ]*PRIVATE KEY-----"}]}`, `{}`, []row{
+			{"no_body", http(t, "GET", "api.good.test", "/"), "abstain", "dlp", "no_body"},
+			{"clean", body(t, "whole", "hello, bücher \x00\xff"), "abstain", "dlp", "nothing_found"},
+			{"key", body(t, "whole", "id=AKIAABCDEFGHIJKLMNOP;"), "deny", "dlp.aws_key", "pattern_found"},
+			{"key_too_short", body(t, "whole", "id=AKIAABCDEFGHIJKLMNO;"), "abstain", "dlp", "nothing_found"},
+			{"pem_at_the_end", body(t, "whole", strings.Repeat("x", 2_000)+"-----BEGIN RSA PRIVATE KEY-----"), "deny", "dlp.pem", "pattern_found"},
+			{"longest", body(t, "whole", strings.Repeat("AKI-", 512)), "abstain", "dlp", "nothing_found"},
+			{"too_long", body(t, "whole", strings.Repeat("x", 2_049)), "deny", "dlp", "body_not_inspectable"},
+			{"prefix_only", body(t, "prefix", "hello"), "deny", "dlp", "body_not_inspectable"},
+			{"head_only", body(t, "head", ""), "deny", "dlp", "body_not_inspectable"},
+		}},
 		// What every SDK's example guest implements: deny the hosts listed in
 		// params and whatever lies below them, abstain from the rest.
 		"denylist": {`{"hosts":["evil.test","bücher.test","tab\\\"quote.test"]}`, `{}`, []row{
@@ -205,8 +223,11 @@ func TestVectorFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			set := conform.Set{Name: name, Params: json.RawMessage(s.params), Policies: map[string]json.RawMessage{"matrix": json.RawMessage(s.policy)}}
 			fuel := uint64(100_000)
-			if name == "denylist" {
+			switch name {
+			case "denylist":
 				fuel = 1_000_000 // guests in four languages, some of which allocate
+			case "dlp":
+				fuel = 20_000_000 // the ceiling
 			}
 			for i, r := range s.rows {
 				a := r.action
