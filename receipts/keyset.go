@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -248,4 +249,39 @@ func parseKeyLine(w []string) (Key, error) {
 		}
 	}
 	return k, nil
+}
+
+// Next returns a copy with the next serial, to be changed and signed.
+func (ks *Keyset) Next() *Keyset {
+	next := *ks
+	next.Serial++
+	next.Was = append(slices.Clone(ks.Was), ks.Digest())
+	next.Keys = slices.Clone(ks.Keys)
+	return &next
+}
+
+// Follows reports why ks may not be the successor of old: it must have the same
+// log and root, name old among its predecessors, and may add keys and end open
+// intervals, but take nothing back. A key that was retired stays retired (RC-11).
+func (ks *Keyset) Follows(old *Keyset) error {
+	switch {
+	case ks.Origin != old.Origin || ks.Root.VKey() != old.Root.VKey():
+		return errors.New("keyset: another log or root")
+	case ks.Serial != old.Serial+1 || !slices.Equal(ks.Was, append(slices.Clone(old.Was), old.Digest())):
+		return errors.New("keyset: not the next one")
+	case len(ks.Keys) < len(old.Keys):
+		return errors.New("keyset: a key is gone")
+	}
+	for i, was := range old.Keys {
+		is := ks.Keys[i]
+		if is.Purpose != was.Purpose || is.VKey() != was.VKey() || is.From != was.From {
+			return fmt.Errorf("keyset: key %s has changed", was.ID())
+		}
+		ended := was.Until == 0 && is.Until != 0
+		revoked := is.Revoked && !was.Revoked && (ended || is.Until <= was.Until)
+		if !ended && !revoked && (is.Until != was.Until || is.Revoked != was.Revoked) {
+			return fmt.Errorf("keyset: the end of key %s is taken back", was.ID())
+		}
+	}
+	return nil
 }

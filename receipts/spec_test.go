@@ -73,7 +73,7 @@ func TestSpecCases(t *testing.T) {
 		listed[m] = true
 	}
 	tested := map[string]bool{}
-	for _, f := range []string{"tamper_test.go", "verify_test.go"} {
+	for _, f := range []string{"tamper_test.go", "tamper_keyed_test.go"} {
 		b, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
