@@ -84,6 +84,63 @@ type Endpoint struct {
 	Missed   string            `yaml:"missed,omitempty" validate:"omitempty,oneof=skip last all"`
 	Facts    map[string]string `yaml:"facts,omitempty"` // cron: operator-chosen facts
 	API      string            `yaml:"api,omitempty"`   // GHES
+	// Trust lifts what is automatic; anything not listed is outsider.
+	Trust *Trust `yaml:"trust,omitempty"`
+	// How a sender of source webhook proves itself: one of the two.
+	HMAC  *HMAC  `yaml:"hmac,omitempty"`
+	Token *Token `yaml:"token,omitempty"`
+	// What the bodies of source webhook and standard-webhooks say of themselves.
+	ID      *Delivery `yaml:"id,omitempty"`
+	Kind    *Kind     `yaml:"kind,omitempty"`
+	Declare []Declare `yaml:"declare,omitempty" validate:"dive"`
+	Entity  string    `yaml:"entity,omitempty"` // name of the declared fact a delivery is about
+}
+
+// Trust lists identities that are no persons, and the level of what they write.
+type Trust struct {
+	Bots     map[string]string `yaml:"bots,omitempty" validate:"dive,oneof=member contributor outsider"`     // github: user id of a bot
+	Apps     map[string]string `yaml:"apps,omitempty" validate:"dive,oneof=member contributor outsider"`     // github: app id
+	Services map[string]string `yaml:"services,omitempty" validate:"dive,oneof=member contributor outsider"` // linear: name of an integration
+	Clients  map[string]string `yaml:"clients,omitempty" validate:"dive,oneof=member contributor outsider"`  // linear: id of an OAuth client
+}
+
+// HMAC says where a sender puts its MAC and what it covers.
+type HMAC struct {
+	Header   string `yaml:"header" validate:"required"`
+	Prefix   string `yaml:"prefix,omitempty"` // before the MAC, such as "sha256="
+	Hash     string `yaml:"hash,omitempty" validate:"omitempty,oneof=sha256 sha384 sha512"`
+	Encoding string `yaml:"encoding,omitempty" validate:"omitempty,oneof=hex base64"`
+	Signed   string `yaml:"signed,omitempty"` // {id}, {ts} and {body} in the sender's own text; default {body}
+	Time     string `yaml:"time,omitempty"`   // header of the signed unix time
+	ID       string `yaml:"id,omitempty"`     // header of the signed delivery id
+}
+
+// Token says which header carries a shared token: Authorization by default.
+type Token struct {
+	Header string `yaml:"header,omitempty"`
+	Prefix string `yaml:"prefix,omitempty"`
+}
+
+// Delivery says where a delivery's id is, for dedupe.
+type Delivery struct {
+	Header string `yaml:"header,omitempty"`
+	Path   string `yaml:"path,omitempty"` // JSON pointer into the body
+	Body   bool   `yaml:"body,omitempty"` // equal bodies are the same delivery
+}
+
+// Kind says what a body calls the thing that happened.
+type Kind struct {
+	Path   string            `yaml:"path" validate:"required"`   // JSON pointer into the body
+	Values map[string]string `yaml:"values" validate:"required"` // the sender's word: kind
+}
+
+// Declare is a path that the operator knows to hold a closed form.
+type Declare struct {
+	Name    string   `yaml:"name" validate:"required"` // of the fact
+	Path    string   `yaml:"path" validate:"required"` // JSON pointer into the body
+	Form    string   `yaml:"form" validate:"required,oneof=enum integer uuid hex rfc3339 regex"`
+	Values  []string `yaml:"values,omitempty"`  // of an enum
+	Pattern string   `yaml:"pattern,omitempty"` // anchored regular expression
 }
 
 // Commands is the closed list of words that may become facts.command.

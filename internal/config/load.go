@@ -149,6 +149,16 @@ func (c *Config) validateEndpoint(i int, e Endpoint) error {
 	case e.Source != "cron" && len(e.Secrets) == 0:
 		return c.bad(where+": no secrets", "a webhook endpoint without a secret would accept anyone; use ${env:NAME} or ${file:PATH}")
 	}
+	switch {
+	case e.Source == "webhook" && (e.HMAC == nil) == (e.Token == nil):
+		return c.bad(where+": source webhook needs hmac or token", "say how the sender proves itself, for example hmac: {header: X-Signature}")
+	case e.Source != "webhook" && (e.HMAC != nil || e.Token != nil):
+		return c.bad(where+": only source webhook takes hmac and token", "")
+	case e.Source != "webhook" && e.Source != "standard-webhooks" && (e.ID != nil || e.Kind != nil || e.Declare != nil || e.Entity != ""):
+		return c.bad(where+": only source webhook and standard-webhooks take id, kind, declare and entity", "this source has its own tables")
+	case e.Source != "github" && e.Source != "linear" && e.Trust != nil:
+		return c.bad(where+": only source github and linear take trust", "")
+	}
 	for k, s := range e.Secrets {
 		if s.ref == "" {
 			return c.bad(fmt.Sprintf("%s: secrets[%d] is empty", where, k), "use ${env:NAME} or ${file:PATH}")
