@@ -148,12 +148,15 @@ func (r *Runner) fold(ctx context.Context) error {
 	return nil
 }
 
-// Run fires slots until ctx ends. It returns early when the journal fails.
+// Run fires slots until ctx ends, and then returns nil. It returns early when the
+// journal fails.
 func (r *Runner) Run(ctx context.Context) error {
 	for {
 		now := r.o.Clock.Now()
 		for i := range r.o.Jobs {
-			if err := r.fire(ctx, &r.o.Jobs[i], now); err != nil {
+			if err := r.fire(ctx, &r.o.Jobs[i], now); ctx.Err() != nil {
+				return nil
+			} else if err != nil {
 				return err
 			}
 		}
@@ -166,7 +169,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil
 		case <-r.o.Clock.After(wait):
 		}
 	}
