@@ -138,7 +138,7 @@ func TestClaimsFailClosed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.Close()
+			w.running.Wait()
 			id := w.sessionOf(eventHash("github:main:this"))
 			w.wantStory(id, "open admitted, ended(lost), close lost")
 			if n, _ := w.room.count(); n != 0 {
@@ -171,7 +171,7 @@ func TestClaimTakenWhileAsleep(t *testing.T) {
 	if err := w.handle(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	w.Close()
+	w.running.Wait()
 	mine := w.log.Left()
 	if len(mine) != 0 {
 		t.Errorf("chains left open: %v", mine)

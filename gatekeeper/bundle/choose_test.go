@@ -32,6 +32,7 @@ func TestChoose(t *testing.T) {
 		"no_bundles":           {code: problem.NoMatch},
 		"quarantined":          {bundles: []string{wide}, change: func(e *event.Event) { e.Kind = event.KindQuarantined }, code: problem.NoMatch, why: "quarantined"},
 		"unrecognized":         {bundles: []string{wide}, change: func(e *event.Event) { e.Kind = event.KindUnrecognized }, code: problem.NoMatch},
+		"unrecognized_named":   {bundles: []string{named("odd", "accepts: member\nmatch: [{source: github, kinds: ['unrecognized.*', 'quarantined.*']}]\n"+run)}, change: func(e *event.Event) { e.Kind = event.KindUnrecognized }, code: problem.NoMatch, why: "no session starts from"},
 		"ambiguous":            {bundles: []string{narrow, other}, code: problem.AmbiguousBundles, why: "narrow, other"},
 		"priority":             {bundles: []string{narrow, other + "priority: 2\n"}, bundle: "other"},
 		"below_accepts":        {bundles: []string{strict}, bundle: "strict", code: problem.BelowAccepts, why: "/workflow_run/name is member"},
