@@ -17,6 +17,7 @@ import (
 	"gatehouse/gatekeeper"
 	"gatehouse/gatekeeper/sandbox"
 	"gatehouse/ingest"
+	"gatehouse/ingest/cron"
 	"gatehouse/internal/api"
 	"gatehouse/internal/blob"
 	"gatehouse/internal/bus"
@@ -80,6 +81,7 @@ type node struct {
 	journal *journal.Journal
 	bus     *bus.Bus
 	intake  *ingest.Intake
+	cron    *cron.Runner
 	gk      *gatekeeper.Gatekeeper
 	view    *view.View
 	do      commands
@@ -143,6 +145,9 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		return nil, err
 	}
 	n.onClose(func() { n.logged("bus", n.bus.Close()) })
+	if n.cron, err = n.schedules(ctx, cfg); err != nil {
+		return nil, err
+	}
 
 	// The way out: door -> gate (enforcers) -> upstream.
 	host, err := wasm.NewHost(ctx, wasm.Options{CacheDir: state.wasm})
@@ -187,8 +192,8 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	n.do = commands{gk: n.gk, notary: n.notary, blobs: blobs}
 	operator, err := api.New(api.Options{
 		View: n.view, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do,
-		Status: n.status(cfg, health, began, exits.dev), Version: version,
-		URL: cfg.OperatorURL(), Hosts: cfg.OperatorHosts(), Origins: cfg.OperatorOrigins(), Loopback: cfg.TLS == nil, Log: o.log,
+		Status: n.status(cfg, health, began, exits.dev),
+		URL:    cfg.OperatorURL(), Hosts: cfg.OperatorHosts(), Origins: cfg.OperatorOrigins(), Loopback: cfg.TLS == nil, Log: o.log,
 	})
 	if err != nil {
 		return nil, err
@@ -255,6 +260,7 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, opera
 		defer close(pumped)
 		return n.bus.Pump(flow, n.journal, encode)
 	})
+	group.Go(func() error { return n.cron.Run(ctx) })
 	group.Go(func() error { return kept.run(flow, n.bus) })
 	group.Go(func() error { return n.view.Run(flow) })
 	sealing, sealed := context.WithCancel(flow)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +11,12 @@ import (
 
 	"gatehouse/gatekeeper/bundle"
 	"gatehouse/ingest"
+	"gatehouse/ingest/cron"
 	"gatehouse/ingest/github"
+	"gatehouse/ingest/linear"
+	"gatehouse/ingest/sentry"
+	"gatehouse/ingest/webhook"
+	"gatehouse/internal/bus"
 	"gatehouse/internal/config"
 	"gatehouse/internal/event"
 	"gatehouse/internal/problem"
@@ -19,18 +25,27 @@ import (
 
 // endpointOf builds the endpoint that a configuration entry describes.
 func endpointOf(e config.Endpoint, secrets []secret.Value) (ingest.Endpoint, error) {
+	trust := e.Trust
+	if trust == nil {
+		trust = &config.Trust{}
+	}
 	var src ingest.Source
 	var err error
 	switch e.Source {
 	case github.Name:
-		o := github.Options{Secrets: secrets}
+		o := github.Options{Secrets: secrets, Bots: levels(trust.Bots), Apps: levels(trust.Apps)}
 		if e.Commands != nil {
 			o.Commands = github.Commands{Mention: e.Commands.Mention, Words: e.Commands.Words}
 		}
 		src, err = github.New(o)
+	case sentry.Name:
+		src, err = sentry.New(sentry.Options{Secrets: secrets})
+	case linear.Name:
+		src, err = linear.New(linear.Options{Secrets: secrets, Services: levels(trust.Services), Clients: levels(trust.Clients)})
+	case webhook.Name, webhook.NameStandard:
+		src, err = webhook.New(webhookOptions(e, secrets))
 	default:
-		return ingest.Endpoint{}, problem.New(problem.ConfigInvalid,
-			fmt.Sprintf("endpoint %s: source %s is not built yet", e.Name, e.Source), "this version reads github")
+		return ingest.Endpoint{}, problem.New(problem.ConfigInvalid, fmt.Sprintf("endpoint %s: unknown source %s", e.Name, e.Source), "")
 	}
 	if err != nil {
 		return ingest.Endpoint{}, fmt.Errorf("endpoint %s: %w", e.Name, err)
@@ -38,11 +53,65 @@ func endpointOf(e config.Endpoint, secrets []secret.Value) (ingest.Endpoint, err
 	return ingest.Endpoint{Name: e.Name, Source: src}, nil
 }
 
+func levels(list map[string]string) map[string]event.Origin {
+	out := map[string]event.Origin{}
+	for id, level := range list {
+		out[id] = event.Origin(level)
+	}
+	return out
+}
+
+func webhookOptions(e config.Endpoint, secrets []secret.Value) webhook.Options {
+	o := webhook.Options{Name: e.Source, Secrets: secrets, Entity: e.Entity, Challenge: e.Source == webhook.Name}
+	switch {
+	case e.Source == webhook.NameStandard:
+		o.Scheme = webhook.Standard{}
+	case e.HMAC != nil:
+		o.Scheme = webhook.HMAC{Header: e.HMAC.Header, Prefix: e.HMAC.Prefix, Hash: e.HMAC.Hash, Base64: e.HMAC.Encoding == "base64",
+			Signed: e.HMAC.Signed, TimeHeader: e.HMAC.Time, IDHeader: e.HMAC.ID}
+	case e.Token != nil:
+		o.Scheme = webhook.Token{Header: e.Token.Header, Prefix: e.Token.Prefix}
+	}
+	if e.ID != nil {
+		o.IDHeader, o.IDPath, o.ByBody = e.ID.Header, e.ID.Path, e.ID.Body
+	}
+	if e.Kind != nil {
+		o.KindPath, o.Kinds = e.Kind.Path, e.Kind.Values
+	}
+	for _, d := range e.Declare {
+		o.Facts = append(o.Facts, webhook.Declared(d))
+	}
+	return o
+}
+
+// schedules makes the runner of every cron entry. Before it makes up for a slot
+// that this node missed it asks the stream whether another node was there.
+func (n *node) schedules(ctx context.Context, cfg *config.Config) (*cron.Runner, error) {
+	var jobs []cron.Job
+	for _, e := range cfg.Endpoints {
+		if e.Source != cron.Name {
+			continue
+		}
+		s, err := cron.Parse(e.Schedule, e.Zone)
+		if err != nil {
+			return nil, fmt.Errorf("endpoint %s: %w", e.Name, err)
+		}
+		jobs = append(jobs, cron.Job{Endpoint: e.Name, Schedule: s, Facts: e.Facts, Missed: cron.Missed(e.Missed)})
+	}
+	known := func(ctx context.Context, subject string) (bool, error) {
+		for _, err := range n.bus.Read(ctx, bus.Events, subject, 0) {
+			return err == nil, err
+		}
+		return false, nil
+	}
+	return cron.New(ctx, cron.Options{Journal: n.journal, Jobs: jobs, Known: known, Log: n.log})
+}
+
 // endpointsOf builds every webhook endpoint; cron entries have no URL.
 func endpointsOf(cfg *config.Config) ([]ingest.Endpoint, error) {
 	var out []ingest.Endpoint
 	for _, e := range cfg.Endpoints {
-		if e.Source == "cron" {
+		if e.Source == cron.Name {
 			continue
 		}
 		secrets := make([]secret.Value, len(e.Secrets))
@@ -60,10 +129,13 @@ func endpointsOf(cfg *config.Config) ([]ingest.Endpoint, error) {
 
 // vocabulary is what lint may know of one kind of event: the source's own tables.
 func vocabulary(source, kind string) (bundle.Vocabulary, bool) {
-	if source != github.Name {
+	words := map[string]func(string) (facts, text, passages []string, ok bool){
+		github.Name: github.Vocabulary, sentry.Name: sentry.Vocabulary, linear.Name: linear.Vocabulary,
+	}[source]
+	if words == nil {
 		return bundle.Vocabulary{}, false
 	}
-	facts, text, passages, ok := github.Vocabulary(kind)
+	facts, text, passages, ok := words(kind)
 	return bundle.Vocabulary{Facts: facts, Text: text, Passages: passages}, ok
 }
 
