@@ -1,7 +1,9 @@
 package wasm
 
 import (
+	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -71,4 +73,44 @@ func BenchmarkDecide(b *testing.B) {
 			b.ReportMetric(float64(len(action)), "bytes/action")
 		})
 	}
+}
+
+// BenchmarkLoad measures what a node pays before its first decision: compiling
+// the built-in module, finding it compiled on disk, and making one more
+// enforcer.
+func BenchmarkLoad(b *testing.B) {
+	load := func(b *testing.B, dir string) *Module {
+		h, err := NewHost(b.Context(), Options{CacheDir: dir})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { h.Close(context.Background()) })
+		m, err := h.Builtin(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		return m
+	}
+	b.Run("cold", func(b *testing.B) {
+		for b.Loop() {
+			load(b, "")
+		}
+	})
+	dir := filepath.Join(b.TempDir(), "cache")
+	m := load(b, dir)
+	b.Run("cached", func(b *testing.B) {
+		for b.Loop() {
+			load(b, dir)
+		}
+	})
+	b.Run("enforcer", func(b *testing.B) {
+		configure := Configure([]byte(benchPolicy()), BuiltinParams("egress"))
+		for b.Loop() {
+			e, err := m.Enforcer(b.Context(), configure)
+			if err != nil {
+				b.Fatal(err)
+			}
+			e.Close()
+		}
+	})
 }

@@ -11,9 +11,9 @@ import (
 	"gatehouse/receipts"
 )
 
-// SelfTest judges a module that is about to be put in force: it asks the
-// configured enforcer what its vectors say and returns why it must not be.
-type SelfTest func(ctx context.Context, module []byte, e enforcers.Enforcer) error
+// SelfTest judges a module that is about to be put in force and returns why it
+// must not be; conform.SelfTest runs the vectors a module carries.
+type SelfTest func(ctx context.Context, module []byte, m *Module) error
 
 // Live is an enforcer whose module can be replaced while it is in use. A call
 // ends on the module it began on, and its verdict names that module.
@@ -57,7 +57,7 @@ func (l *Live) Activate(ctx context.Context, module []byte) (a Activation, err e
 	}
 	e, err := m.Enforcer(ctx, l.configure)
 	if err == nil && l.test != nil {
-		if err = l.test(ctx, module, e); err != nil {
+		if err = l.test(ctx, module, m); err != nil {
 			err = &enforcers.Fault{Code: LoadRejected, Err: fmt.Errorf("self-test: %w", err)}
 		}
 	}

@@ -49,7 +49,7 @@ func faultCode(err error) string {
 func TestLiveKeepsTheOldModule(t *testing.T) {
 	refuse := errors.New("vector 3 failed")
 	failing := false
-	test := func(_ context.Context, _ []byte, e enforcers.Enforcer) error {
+	test := func(context.Context, []byte, *wasm.Module) error {
 		if failing {
 			return refuse
 		}

@@ -203,4 +203,8 @@ func Configure(policy, params []byte) []byte {
 // enforcer: "egress", "git" or "spend".
 func BuiltinParams(name string) []byte { return []byte(`{"enforcer":"` + name + `"}`) }
 
+// Section returns the payload of a module's first custom section with the given
+// name, nil when it has none or is no module.
+func Section(module []byte, name string) []byte { return meter.Custom(module, name) }
+
 var _ enforcers.Enforcer = (*Enforcer)(nil)

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"gatehouse/enforcers"
+	"gatehouse/wasm"
 )
 
 // Vectors are the golden vectors of the built-in enforcers and of the example
@@ -123,6 +124,52 @@ func check(ctx context.Context, e enforcers.Enforcer, v Vector) Result {
 		r.Err = fmt.Errorf("%d fuel, want at most %d", got.Fuel, v.MaxFuel)
 	}
 	return r
+}
+
+// Section is the custom section in which a module carries vectors of its own.
+const Section = "gatehouse.vectors"
+
+// SelfTest runs the vectors that a module carries; a module without any
+// passes. It is a wasm.SelfTest.
+func SelfTest(ctx context.Context, module []byte, m *wasm.Module) error {
+	b := wasm.Section(module, Section)
+	if b == nil {
+		return nil
+	}
+	s, err := Parse(b)
+	if err != nil {
+		return err
+	}
+	make, done := Of(m)
+	defer done()
+	results, err := Run(ctx, s, make)
+	if err != nil {
+		return err
+	}
+	for _, r := range results {
+		if r.Err != nil {
+			return fmt.Errorf("vector %q: %w", r.Vector.Name, r.Err)
+		}
+	}
+	return nil
+}
+
+// Of returns a Maker of enforcers from a module, and what closes them.
+func Of(m *wasm.Module) (make Maker, done func()) {
+	var made []*wasm.Enforcer
+	make = func(ctx context.Context, policy, params []byte) (enforcers.Enforcer, error) {
+		e, err := m.Enforcer(ctx, wasm.Configure(policy, params))
+		if err != nil {
+			return nil, err
+		}
+		made = append(made, e)
+		return e, nil
+	}
+	return make, func() {
+		for _, e := range made {
+			e.Close()
+		}
+	}
 }
 
 // compact takes the white space for people out of canonical JSON.

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
 	"gatehouse/enforcers"
 	"gatehouse/wasm"
 	"gatehouse/wasm/conform"
+	"gatehouse/wasm/hostile"
 	"gatehouse/wasm/policies"
 )
 
@@ -32,15 +34,11 @@ func native(name string) conform.Maker {
 	}
 }
 
-// module makes enforcers from a module.
+// module makes enforcers from a module until the test ends.
 func module(t testing.TB, m *wasm.Module) conform.Maker {
-	return func(ctx context.Context, policy, params []byte) (enforcers.Enforcer, error) {
-		e, err := m.Enforcer(ctx, wasm.Configure(policy, params))
-		if err == nil {
-			t.Cleanup(e.Close)
-		}
-		return e, err
-	}
+	make, done := conform.Of(m)
+	t.Cleanup(done)
+	return make
 }
 
 func pass(t *testing.T, set string, make conform.Maker) {
@@ -153,5 +151,29 @@ func TestDeterminism(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSelfTest activates modules that carry vectors: WA-07's last check.
+func TestSelfTest(t *testing.T) {
+	deny := (&hostile.Guest{}).Module()
+	carrying := func(verdict string) []byte {
+		vectors := `{"name":"own","params":{},"policies":{"p":{}},"vectors":[{"name":"one","policy":"p","action":{},"verdict":"` + verdict + `","rule":"r","reason":"no"}]}`
+		payload := hostile.Join(hostile.U32(uint32(len(conform.Section))), []byte(conform.Section), []byte(vectors))
+		return hostile.Join(deny, byte(0), hostile.U32(uint32(len(payload))), payload)
+	}
+	l := wasm.NewLive(testHost(t), "own", wasm.Configure([]byte(`{}`), []byte(`{}`)), wasm.Limits{}, conform.SelfTest)
+	defer l.Close(t.Context())
+	if _, err := l.Activate(t.Context(), carrying("abstain")); err == nil || !strings.Contains(err.Error(), `vector "one"`) {
+		t.Errorf("WA-07 a module that fails its own vectors was activated: %v", err)
+	}
+	if _, err := l.Activate(t.Context(), carrying("nonsense")[:len(deny)+10]); err == nil {
+		t.Error("WA-07 a module with a torn section was activated")
+	}
+	if _, err := l.Activate(t.Context(), carrying("deny")); err != nil {
+		t.Errorf("WA-07 a module that passes its own vectors: %v", err)
+	}
+	if _, err := l.Activate(t.Context(), deny); err != nil {
+		t.Errorf("WA-07 a module without vectors: %v", err)
 	}
 }

@@ -124,6 +124,21 @@ func parse(b []byte) (*parsed, error) {
 	return m, m.check()
 }
 
+// Custom returns the payload of the first custom section with a name, nil when
+// there is none. The rest of the module is not looked at.
+func Custom(module []byte, name string) []byte {
+	r := &reader{b: module}
+	r.bytes(8)
+	for r.more() {
+		id := r.byte()
+		s := &reader{b: r.bytes(r.u32())}
+		if r.err == nil && id == secCustom && s.name() == name && s.err == nil {
+			return s.b[s.i:]
+		}
+	}
+	return nil
+}
+
 func (m *parsed) section(id byte, s *reader) {
 	switch id {
 	case secType:
