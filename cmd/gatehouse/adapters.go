@@ -168,16 +168,16 @@ func (c commands) Apply(ctx context.Context, yaml []byte, by api.Actor) (api.App
 
 // Export writes the file and then the receipt that it was handed out.
 func (c commands) Export(ctx context.Context, w io.Writer, session string, by api.Actor) error {
-	f := notary.Filter{Bundles: c.bundle}
+	f, what := notary.Filter{Bundles: c.bundle}, "all"
 	if session != "" {
-		f.Sessions = []string{session}
+		f.Sessions, what = []string{session}, session
 	}
 	sum := sha256.New()
 	if err := c.notary.Export(ctx, io.MultiWriter(w, sum), f); err != nil {
 		return err
 	}
 	_, err := c.notary.Control().Append(ctx, receipts.Receipt{Type: receipts.TypeExport, Disc: &receipts.Disclosure{
-		By: by.Name, What: session, Digest: receipts.Hash(sum.Sum(nil)),
+		By: by.Name, What: what, Digest: receipts.Hash(sum.Sum(nil)),
 	}})
 	return err
 }

@@ -57,11 +57,11 @@ func (c *cli) bundleHistory() *cobra.Command {
 				return err
 			}
 			defer client.Close()
-			list, err := pages[view.Change](cmd.Context(), client, "/v1/bundles/"+url.PathEscape(args[0])+"/history", nil, 0)
-			if err != nil {
+			var page view.Page[view.Change]
+			if err := client.Get(cmd.Context(), "/v1/bundles/"+url.PathEscape(args[0])+"/history", nil, &page); err != nil {
 				return err
 			}
-			return rows(c, list, []string{"time", "change", "result", "mode", "digest", "by", "via"}, func(h view.Change) []string {
+			return rows(c, page.Items, []string{"time", "change", "result", "mode", "digest", "by", "via"}, func(h view.Change) []string {
 				mode := h.To
 				if h.From != "" {
 					mode = h.From + " -> " + h.To

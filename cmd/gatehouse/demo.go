@@ -197,6 +197,9 @@ func (p *demoProvider) Start(ctx context.Context, s sandbox.Spec, door net.Liste
 		files[k] = v
 	}
 	s.Files = files
+	if p.d.weaken == "secret" {
+		s.Env = map[string]string{"LEAKED": p.d.secret}
+	}
 	s.Canaries = append(s.Canaries, p.d.secret)
 	return (&tee{p.Provider, p.d.seen}).Start(ctx, s, door)
 }
