@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"gatehouse/internal/problem"
 	"gatehouse/internal/view"
 )
 
@@ -58,7 +59,6 @@ type Options struct {
 	Bundles  BundleCommands
 	Receipts ReceiptCommands
 	Status   func() Status
-	Version  string
 
 	URL      string   // of the operator listener as people open it: http://127.0.0.1:8081
 	Hosts    []string // exact Host values the operator listener answers to
@@ -92,10 +92,13 @@ func New(o Options) (*API, error) {
 		o.Clock = time.Now
 	}
 	a := &API{o: o, mux: http.NewServeMux(), login: newLogin(o.Clock)}
-	a.huma = humago.New(a.mux, config(o.Version))
+	a.huma = humago.New(a.mux, config())
 	a.routes()
 	a.mux.HandleFunc("GET /login/{token}", a.openLink)
 	a.mux.HandleFunc("POST /logout", a.logout)
+	a.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, problemOf(problem.NotFound, "no such route", "Read /openapi.yaml."))
+	})
 	if o.UI != nil {
 		a.mux.Handle("/ui/", o.UI)
 		a.mux.Handle("GET /{$}", http.RedirectHandler("/ui/", http.StatusSeeOther))

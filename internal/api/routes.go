@@ -11,12 +11,13 @@ import (
 	"gatehouse/internal/view"
 )
 
-func config(version string) huma.Config {
-	c := huma.DefaultConfig("Gatehouse operator API", version)
+func config() huma.Config {
+	c := huma.DefaultConfig("Gatehouse operator API", "v1")
 	c.Info.Description = "Lists are views: late and never what a decision reads. Text in untrusted_text, transcripts and payloads was written by strangers."
 	// No documentation page: it would load scripts from elsewhere.
 	c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", nil
 	c.RejectUnknownQueryParameters = true
+	c.AllowAdditionalPropertiesByDefault = true // answers may grow; clients ignore what they do not know
 	c.Transformers = []huma.Transformer{asProblem}
 	return c
 }
