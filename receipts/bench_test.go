@@ -5,7 +5,10 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
+	"os"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/gowebpki/jcs"
 
@@ -69,24 +72,30 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
+// longSession is an export of one session of total receipts in groups of n.
+func longSession(t testing.TB, total, n int) ([]byte, receipts.Options) {
+	w := newWorld(t)
+	w.admit(sessionA, digest("event"))
+	for i := range total / 2 {
+		ref := w.decide(sessionA, fmt.Sprintf("a-%d", i), receipts.Allow, true)
+		if len(w.pending) >= n {
+			w.flush()
+		}
+		w.outcome(sessionA, ref, "forwarded")
+		if len(w.pending) >= n {
+			w.flush()
+		}
+	}
+	w.close(sessionA, "completed", 0)
+	return w.export(cut{sessions: []string{sessionA}}), w.options()
+}
+
 // BenchmarkVerify reads an export of one long session in groups of different
 // size; raw_ed25519 is what one signature check per receipt alone would cost.
 func BenchmarkVerify(b *testing.B) {
 	for _, n := range []int{1, 64, 256} {
 		b.Run(fmt.Sprintf("group_of_%d", n), func(b *testing.B) {
-			const total = 4096
-			w := newWorld(b)
-			w.admit(sessionA, digest("event"))
-			for i := range total / 2 {
-				ref := w.decide(sessionA, fmt.Sprintf("a-%d", i), receipts.Allow, true)
-				w.outcome(sessionA, ref, "forwarded")
-				if len(w.pending) >= n {
-					w.flush()
-				}
-			}
-			w.close(sessionA, "completed", 0)
-			file := w.export(cut{sessions: []string{sessionA}})
-			o := w.options()
+			file, o := longSession(b, 4096, n)
 			count := 0
 			b.ReportAllocs()
 			b.SetBytes(int64(len(file)))
@@ -102,15 +111,92 @@ func BenchmarkVerify(b *testing.B) {
 		})
 	}
 	b.Run("raw_ed25519", func(b *testing.B) {
-		k := key("seal")
-		msg := bytes.Repeat([]byte("x"), 791)
-		sig := ed25519.Sign(k, msg)
+		check := rawCheck(b)
 		for b.Loop() {
-			if !ed25519.Verify(public(k), msg, sig) {
-				b.Fatal("signature")
-			}
+			check()
 		}
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "receipts/s")
 		b.ReportMetric(0, "ns/op")
 	})
+}
+
+// rawCheck returns one Ed25519 verification of a receipt's bytes.
+func rawCheck(t testing.TB) func() {
+	k := key("seal")
+	msg := bytes.Repeat([]byte("x"), 791)
+	sig := ed25519.Sign(k, msg)
+	return func() {
+		if !ed25519.Verify(public(k), msg, sig) {
+			t.Fatal("signature")
+		}
+	}
+}
+
+// TestBench prints one JSON line a comparison when GATEHOUSE_BENCH=1. Rounds of
+// ours and the base alternate; medians are printed.
+func TestBench(t *testing.T) {
+	if os.Getenv("GATEHOUSE_BENCH") != "1" {
+		t.Skip("set GATEHOUSE_BENCH=1")
+	}
+	r := sample(t)
+	raw, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v any
+	if err := json.Unmarshal(raw, &v); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 0, 2048)
+	compare(t, "receipts.encode/jcs_library", func() float64 {
+		return rate(time.Second/2, func() int {
+			if _, err := r.Append(buf); err != nil {
+				t.Fatal(err)
+			}
+			return 1
+		})
+	}, func() float64 {
+		return rate(time.Second/2, func() int {
+			j, err := json.Marshal(v)
+			if err == nil {
+				_, err = jcs.Transform(j)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return 1
+		})
+	})
+	check := rawCheck(t)
+	for _, n := range []int{1, 256} {
+		file, o := longSession(t, 4096, n)
+		compare(t, fmt.Sprintf("receipts.verify/group_of_%d/raw_ed25519", n), func() float64 {
+			return rate(time.Second, func() int { return int(receipts.Verify(bytes.NewReader(file), o).Integrity.Matching) })
+		}, func() float64 {
+			return rate(time.Second/2, func() int { check(); return 1 })
+		})
+	}
+}
+
+func rate(d time.Duration, f func() int) float64 {
+	start, n := time.Now(), 0
+	for time.Since(start) < d {
+		n += f()
+	}
+	return float64(n) / time.Since(start).Seconds()
+}
+
+func compare(t *testing.T, name string, ours, base func() float64) {
+	t.Helper()
+	var o, b []float64
+	for range 5 {
+		o, b = append(o, ours()), append(b, base())
+	}
+	slices.Sort(o)
+	slices.Sort(b)
+	line, err := json.Marshal(map[string]any{"name": name, "ours": o[2], "base": b[2], "ratio": o[2] / b[2], "unit": "1/s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println(string(line))
 }

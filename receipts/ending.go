@@ -1,8 +1,10 @@
 package receipts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -331,21 +333,27 @@ func (v *verifier) judge() {
 // judgeLoose finds what nothing in the file refers to: bytes that are bound to
 // no signature.
 func (v *verifier) judgeLoose() {
+	var loose []Finding
 	for _, off := range v.bundles {
-		v.record(Finding{Exit: ExitTampered, Class: ClassSplice, Offset: off, Message: "a bundle that no session.open names"})
+		loose = append(loose, Finding{Class: ClassSplice, Offset: off, Message: "a bundle that no session.open names"})
 	}
 	for leaf, ref := range v.events {
 		if !v.named[leaf] {
 			i := int64(ref.index)
-			v.record(Finding{Exit: ExitTampered, Class: ClassSplice, Index: &i, Offset: ref.off, Message: "an event that no session.open names"})
+			loose = append(loose, Finding{Class: ClassSplice, Index: &i, Offset: ref.off, Message: "an event that no session.open names"})
 		}
 	}
-	for session, list := range v.openings {
+	for at, list := range v.openings {
 		for _, o := range list {
 			if !o.done { // RC-32
-				v.record(Finding{Exit: ExitTampered, Class: ClassRedaction, Session: session, Offset: o.off, Message: fmt.Sprintf("the opening of %q opens nothing", o.Label)})
+				loose = append(loose, Finding{Class: ClassRedaction, Session: at.session, Offset: o.off, Message: fmt.Sprintf("the opening of %q opens nothing", o.Label)})
 			}
 		}
+	}
+	slices.SortFunc(loose, func(a, b Finding) int { return cmp.Compare(a.Offset, b.Offset) })
+	for _, f := range loose {
+		f.Exit = ExitTampered
+		v.record(f)
 	}
 }
 

@@ -164,10 +164,8 @@ func (v *verifier) onReceipt(b []byte, index uint64, leaf Hash) {
 	}
 	c.add(v, r, index, leaf)
 	v.beat.add(v, r, index)
-	for i := range v.openings[r.Session] {
-		if o := &v.openings[r.Session][i]; o.Opens(r) {
-			o.done = true
-		}
+	for _, o := range v.openings[place{r.Session, r.Seq}] {
+		o.done = o.done || o.Opens(r)
 	}
 	if r.Open != nil {
 		delete(v.bundles, r.Open.Digest)

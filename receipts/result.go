@@ -88,7 +88,7 @@ const (
 	MaxSessions = 1000
 )
 
-// Integrity: are the bytes the sealed ones, in their order?
+// Integrity answers: are the bytes the sealed ones, in their order?
 type Integrity struct {
 	State    State3 `json:"state"`
 	Receipts uint64 `json:"receipts"`
@@ -100,7 +100,7 @@ type Integrity struct {
 	Last     uint64 `json:"last"`
 }
 
-// Authenticity: who signed?
+// Authenticity answers: who signed?
 type Authenticity struct {
 	State  State3 `json:"state"`
 	Origin string `json:"origin"`
@@ -109,7 +109,7 @@ type Authenticity struct {
 	Serial uint64 `json:"keyset"`
 }
 
-// Completeness: is the end the end?
+// Completeness answers: is the end the end?
 type Completeness struct {
 	State   End        `json:"state"`
 	Through uint64     `json:"through"`          // log size up to which the end is proven, 0 = not
@@ -119,7 +119,7 @@ type Completeness struct {
 	InFile  uint64     `json:"in_file"`          // sessions in the file
 }
 
-// Observation: who saw it, and what does that prove?
+// Observation answers: who saw it, and what does that prove?
 type Observation struct {
 	Level       int      `json:"level"` // lowest level of the decisions, -1 if none was observed
 	Expected    []string `json:"expected"`

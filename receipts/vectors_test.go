@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -175,7 +176,11 @@ func TestVectors(t *testing.T) {
 			if v.Checkpoint != "" {
 				read(t, v.Checkpoint, func(b []byte) { o.Checkpoint = b })
 			}
-			read(t, v.File, func(b []byte) { want(t, verify(b, o), v.Exit, v.Class) })
+			read(t, v.File, func(b []byte) {
+				r := verify(b, o)
+				want(t, r, v.Exit, v.Class)
+				checkWords(t, r)
+			})
 		})
 	}
 }
@@ -203,6 +208,29 @@ func writeVectors(t *testing.T, files map[string][]byte) {
 	for name, b := range files {
 		if err := os.WriteFile(filepath.Join(vectorDir, name), b, 0o644); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// checkWords: a report never claims what receipts cannot show, and nothing in a
+// file gets to a terminal as a control character.
+func checkWords(t *testing.T, r *receipts.Result) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := r.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	if m := regexp.MustCompile(`(?i)\b(safe|secure|contained|guaranteed|prevented|complete record)\b`).FindString(b.String()); m != "" {
+		t.Errorf("the report says %q", m)
+	}
+	for _, c := range b.String() {
+		if c != '\n' && (c < ' ' || c > '~') {
+			t.Errorf("the report has character %U", c)
+		}
+	}
+	for i, l := range []string{"integrity:    ", "authenticity: ", "completeness: ", "observation:  "} {
+		if !strings.HasPrefix(r.Lines()[i], l) || strings.Contains(r.Lines()[i], "\n") {
+			t.Errorf("line %d: %q", i, r.Lines()[i])
 		}
 	}
 }

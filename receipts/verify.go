@@ -38,6 +38,7 @@ const (
 	maxLeaves   = 1 << 24
 	maxChains   = 1 << 20
 	maxPreamble = 1 << 14 // bundles, openings, scopes, heads, marks, older trees
+	maxOpenings = 64      // of one receipt
 )
 
 // Verify reads an export and judges it. It reads r once, to its end or to the
@@ -57,7 +58,7 @@ func Verify(r io.Reader, o Options) *Result {
 		o: o, res: &Result{}, fr: newFrameReader(r, o.MaxBytes),
 		chains: map[string]*chain{}, scope: map[string]bool{}, keys: map[string]Key{},
 		bundles: map[Hash]int64{}, events: map[Hash]leafRef{}, named: map[Hash]bool{},
-		openings: map[string][]opening{}, heads: map[string]HeadProof{}, classes: map[Class]bool{},
+		openings: map[place][]*opening{}, heads: map[string]HeadProof{}, classes: map[Class]bool{},
 		canaries: newScanner(o.Canaries),
 	}
 	v.read()
@@ -88,7 +89,8 @@ type verifier struct {
 	bundles  map[Hash]int64 // digest to offset; removed when a session.open names it
 	events   map[Hash]leafRef
 	named    map[Hash]bool // event leaves that a session.open names
-	openings map[string][]opening
+	openings map[place][]*opening
+	opened   int // openings so far
 
 	seal     *Seal // the seal at hand
 	quality  quality
@@ -122,6 +124,12 @@ type opening struct {
 	Opening
 	off  int64
 	done bool
+}
+
+// place is where in which chain a receipt stands.
+type place struct {
+	session string
+	seq     uint64
 }
 
 type mark struct {
@@ -412,7 +420,7 @@ func (v *verifier) onOpening(f *frame) error {
 	if err := f.want(4); err != nil {
 		return err
 	}
-	o := opening{off: f.off}
+	o := &opening{off: f.off}
 	o.Session, o.Label, o.Value = string(f.args[0]), string(f.args[2]), append([]byte(nil), f.body...)
 	var err error
 	if o.Seq, err = parseNumber(f.args[1]); err != nil {
@@ -423,18 +431,12 @@ func (v *verifier) onOpening(f *frame) error {
 		return err
 	}
 	o.Key = key
-	if v.openingCount() >= maxPreamble {
+	at := place{o.Session, o.Seq}
+	if v.opened++; v.opened > maxPreamble || len(v.openings[at]) >= maxOpenings {
 		return errors.New("too many openings")
 	}
-	v.openings[o.Session] = append(v.openings[o.Session], o)
+	v.openings[at] = append(v.openings[at], o)
 	return nil
-}
-
-func (v *verifier) openingCount() (n int) {
-	for _, o := range v.openings {
-		n += len(o)
-	}
-	return n
 }
 
 func (v *verifier) onSeal(f *frame) error {

@@ -38,14 +38,14 @@ func doMain(args []string, stdout, stderr io.Writer) int {
 	}
 	defer f.Close()
 	res := receipts.Verify(f, req.options)
-	if err := print(stdout, res, req.json); err != nil {
+	if err := report(stdout, res, req.json); err != nil {
 		fmt.Fprintf(stderr, "gatehouse-verify: couldn't print the result: %v\n", err)
 		return int(receipts.ExitUsage)
 	}
 	return int(res.Exit)
 }
 
-func print(w io.Writer, res *receipts.Result, asJSON bool) error {
+func report(w io.Writer, res *receipts.Result, asJSON bool) error {
 	if !asJSON {
 		return res.WriteText(w)
 	}
