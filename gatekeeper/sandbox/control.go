@@ -57,8 +57,7 @@ type Setup struct {
 	MaxFile  uint64 `json:"max_file"`  // RLIMIT_FSIZE of the agent, bytes
 }
 
-// FromInit is what PID 1 tells the provider. Hello comes first, carrying a
-// pidfd of PID 1 as a descriptor.
+// FromInit is what PID 1 tells the provider. Hello comes first.
 type FromInit struct {
 	Hello    int               `json:"hello,omitempty"` // ControlVersion of the program
 	Ready    bool              `json:"ready,omitempty"`

@@ -106,9 +106,7 @@ func controlConn() (*net.UnixConn, error) {
 
 // start brings the inside up to the point where the room waits for orders.
 func (s *supervisor) start() *sandbox.Fault {
-	if err := s.hello(); err != nil {
-		return fault(sandbox.StepSetup, err)
-	}
+	s.send(sandbox.FromInit{Hello: sandbox.ControlVersion})
 	orders := sandbox.NewReader(s.control)
 	var first sandbox.ToInit
 	if err := orders.Next(&first); err != nil || first.Setup == nil {
@@ -131,22 +129,6 @@ func (s *supervisor) start() *sandbox.Fault {
 	}
 	go s.obey(orders)
 	return nil
-}
-
-// hello introduces PID 1 and hands the provider a pidfd of it, which no reuse
-// of a process id can redirect.
-func (s *supervisor) hello() error {
-	pidfd, err := unix.PidfdOpen(1, 0)
-	if err != nil {
-		return fmt.Errorf("pidfd of PID 1: %w", err)
-	}
-	defer unix.Close(pidfd)
-	line, err := json.Marshal(sandbox.FromInit{Hello: sandbox.ControlVersion})
-	if err != nil {
-		return err
-	}
-	_, _, err = s.control.WriteMsgUnix(append(line, '\n'), unix.UnixRights(pidfd), nil)
-	return err
 }
 
 // capture sends the agent's connections to the door.

@@ -13,6 +13,9 @@ import (
 	"gatehouse/internal/problem"
 )
 
+// infoFD is the descriptor on which bubblewrap tells the process id of PID 1.
+const infoFD = sandbox.RoomFD + 1
+
 const shmBytes = 64 << 20 // /dev/shm, the only writable memory file system (SB-37)
 
 // systemFolders are what rootfs: host shows of the host, read-only. /opt, /srv
@@ -63,6 +66,7 @@ func bwrapArgs(l layout, rootfs, init, socket string, src *sources) ([]string, e
 	a := []string{
 		"--unshare-user", "--unshare-all", "--uid", "0", "--gid", "0", "--as-pid-1", "--new-session", "--die-with-parent", "--clearenv",
 		"--hostname", "gatehouse", // SB-44
+		"--info-fd", strconv.Itoa(infoFD),
 		"--cap-drop", "ALL", "--cap-add", "CAP_NET_ADMIN", "--cap-add", "CAP_SETPCAP", "--cap-add", "CAP_SETFCAP",
 	}
 	a, err := rootArgs(a, rootfs, src)

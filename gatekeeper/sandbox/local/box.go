@@ -3,6 +3,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,12 +41,14 @@ type box struct {
 	group  *cgroupLeaf
 	log    *transcript
 
-	bwrap   *os.Process
-	gone    chan struct{} // closed when bubblewrap is gone
-	initfd  *os.File      // pidfd of PID 1 inside
-	control *net.UnixConn
-	room    *net.UnixConn
-	orders  *sandbox.Reader // of room
+	bwrap    *os.Process
+	gone     chan struct{} // closed when bubblewrap is gone
+	initfd   *os.File      // pidfd of PID 1 inside
+	info     *os.File      // bubblewrap's word on PID 1
+	channels []io.Closer   // control, room and info
+	control  *net.UnixConn
+	room     *net.UnixConn
+	orders   *sandbox.Reader // of room
 
 	events   chan sandbox.FromInit // from PID 1; closed at the end of the channel
 	pumps    sync.WaitGroup        // output and control readers
@@ -161,15 +166,21 @@ func (b *box) launch() error {
 		return err
 	}
 	defer controlIn.Close()
-	b.control = control
+	b.control, b.channels = control, append(b.channels, control)
 	room, roomIn, err := socketPair("room")
 	if err != nil {
 		return err
 	}
 	defer roomIn.Close()
-	b.room, b.orders = room, sandbox.NewReader(room)
+	b.room, b.orders, b.channels = room, sandbox.NewReader(room), append(b.channels, room)
+	info, infoIn, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer infoIn.Close()
+	b.info, b.channels = info, append(b.channels, info)
 
-	l := launch{bwrap: b.p.o.Bwrap, uid: b.user, extra: []*os.File{controlIn, roomIn}, sources: sources{staged: b.p.root}}
+	l := launch{bwrap: b.p.o.Bwrap, uid: b.user, extra: []*os.File{controlIn, roomIn, infoIn}, sources: sources{staged: b.p.root}}
 	if l.args, err = bwrapArgs(b.layout, b.spec.Rootfs, b.p.init.path, b.socket, &l.sources); err != nil {
 		return err
 	}
@@ -228,7 +239,8 @@ func socketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
 
 // greet talks to PID 1 until the room waits for orders.
 func (b *box) greet() error {
-	if err := b.hello(); err != nil {
+	lines := sandbox.NewReader(b.control)
+	if err := b.hello(lines); err != nil {
 		return err
 	}
 	err := sandbox.Send(b.control, sandbox.ToInit{Setup: &sandbox.Setup{
@@ -244,9 +256,9 @@ func (b *box) greet() error {
 	b.events = make(chan sandbox.FromInit, 4) // ready, controls, exit and a fault
 	b.pumps.Go(func() {
 		defer close(b.events)
-		for r := sandbox.NewReader(b.control); ; {
+		for {
 			var m sandbox.FromInit
-			if r.Next(&m) != nil {
+			if lines.Next(&m) != nil {
 				return
 			}
 			select {
@@ -269,37 +281,48 @@ func (b *box) greet() error {
 // maxFiles is the agent's RLIMIT_NOFILE, when the node's own limit is not less.
 const maxFiles = 1 << 16
 
-// hello receives PID 1's first line and the pidfd that comes with it.
-func (b *box) hello() error {
-	line := make([]byte, 512)
-	oob := make([]byte, unix.CmsgSpace(4))
-	n, oobn, _, _, err := b.control.ReadMsgUnix(line, oob)
+// hello learns which process PID 1 is and hears its first line.
+func (b *box) hello(lines *sandbox.Reader) error {
+	var info struct {
+		Child int `json:"child-pid"`
+	}
+	err := json.NewDecoder(io.LimitReader(b.info, 4<<10)).Decode(&info)
 	if err != nil {
-		return fmt.Errorf("gatehouse-init said nothing: %w", err)
+		return fmt.Errorf("bubblewrap said nothing: %w", err)
 	}
-	if n == 0 {
-		return errors.New("gatehouse-init said nothing")
+	fd, err := unix.PidfdOpen(info.Child, 0)
+	if err != nil {
+		return fmt.Errorf("pidfd of PID 1: %w", err)
 	}
-	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
-	if err != nil || len(messages) != 1 {
-		return fmt.Errorf("gatehouse-init sent no pidfd: %w", err)
+	// Should the id have been reused in between, its parent is somebody else.
+	if ppid, err := parentOf(info.Child); err != nil || ppid != b.bwrap.Pid {
+		unix.Close(fd)
+		return fmt.Errorf("PID 1 is gone: %w", err)
 	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return fmt.Errorf("gatehouse-init sent no pidfd: %w", err)
-	}
-	unix.CloseOnExec(fds[0])
 	b.mu.Lock()
-	b.initfd = os.NewFile(uintptr(fds[0]), "pidfd")
+	b.initfd = os.NewFile(uintptr(fd), "pidfd")
 	b.mu.Unlock()
 	var m sandbox.FromInit
-	if err := json.Unmarshal(line[:n], &m); err != nil {
-		return fmt.Errorf("gatehouse-init: %w", err)
+	if err := lines.Next(&m); err != nil {
+		return fmt.Errorf("gatehouse-init said nothing: %w", err)
 	}
 	if m.Hello != sandbox.ControlVersion {
 		return &faultError{sandbox.Fault{Step: sandbox.StepVersion, Text: fmt.Sprintf("gatehouse-init speaks control version %d", m.Hello)}}
 	}
 	return nil
+}
+
+func parentOf(pid int) (int, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(b[bytes.LastIndexByte(b, ')')+1:]), " ")
+	fields := strings.Fields(rest)
+	if len(fields) < 2 {
+		return 0, errors.New("short stat")
+	}
+	return strconv.Atoi(fields[1])
 }
 
 // await returns the first event that want accepts; a fault or the end of the
@@ -389,9 +412,8 @@ func (b *box) kill() {
 		if initfd != nil {
 			_ = unix.PidfdSendSignal(int(initfd.Fd()), unix.SIGKILL, nil, 0)
 		}
-		if b.control != nil {
-			_ = b.control.Close() // PID 1 ends on this too
-			_ = b.room.Close()
+		for _, c := range b.channels {
+			_ = c.Close() // PID 1 ends on this too
 		}
 		if initfd != nil {
 			// PID 1 counts as ended only once all of its namespace is.

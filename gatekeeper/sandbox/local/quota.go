@@ -20,16 +20,16 @@ import (
 // node's disk (SB-38):
 //
 //   - RLIMIT_FSIZE: no single file may exceed the quota;
-//   - every second statfs says how much the file system lost; when that could
+//   - four times a second statfs says how much the file system lost; when that could
 //     exceed what the session has left, or at the latest every walkEvery times
 //     the last walk's duration, the session's folders are counted;
 //   - a file system with less than reserveBytes or reserveFiles left ends the
 //     sessions that wrote to it, so that the journal has space.
 //
-// A session can therefore overshoot its quota by what it writes in about one
-// second plus one walk, and is then ended.
+// A session can therefore overshoot its quota by what it writes in a
+// quarter of a second plus one walk, and is then ended.
 const (
-	lookEvery    = time.Second
+	lookEvery    = 250 * time.Millisecond
 	walkEvery    = 20
 	maxInodes    = 2_000_000
 	maxDepth     = 256
@@ -64,7 +64,7 @@ func (w *watcher) run(ctx context.Context) error {
 				return err
 			}
 			headroom, freeAtWalk = w.limit-used, free
-			nextWalk = time.Now().Add(max(lookEvery, walkEvery*time.Since(began)))
+			nextWalk = time.Now().Add(max(4*lookEvery, walkEvery*time.Since(began)))
 		}
 		switch {
 		case used > w.limit:

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -38,7 +39,11 @@ func Attempt(args []string) int {
 	case len(args) == 1 && args[0] == "crash":
 		return crash()
 	case len(args) == 1 && args[0] == "sleep":
-		select {}
+		for {
+			time.Sleep(time.Hour)
+		}
+	case len(args) == 2 && args[0] == "bomb":
+		return bomb(args[1])
 	}
 	return exitUsage
 }
