@@ -402,14 +402,15 @@ func (v *verifier) judgeEnd() {
 	if v.log && v.first == 0 && v.man != nil && v.man.Size <= v.next && v.man.Sessions > v.openedBefore(v.man.Size) && v.res.Integrity.Hidden == 0 { // RC-05
 		v.find(ExitTampered, ClassSessionMissing, "", -1, "the log opened %d sessions, the file has %d", v.man.Sessions, end.InFile)
 	}
-	if v.log && v.tree != nil && v.res.Integrity.Hidden == 0 && v.o.Session == "" {
+	whole := v.log && v.tree != nil && v.res.Integrity.Hidden == 0
+	if whole && v.o.Session == "" {
 		v.judgeLogEnd(a)
 		return
 	}
 	if v.man != nil && v.man.Size+1 < a.size {
 		a.size = v.man.Size // heads are those of the manifest, which was made a little earlier
 	}
-	v.judgeSessionEnds(a)
+	v.judgeSessionEnds(a, whole)
 }
 
 // judgeLogEnd: the file holds all leaves of the log from its beginning.
@@ -432,8 +433,10 @@ func (v *verifier) openedBefore(size uint64) (n uint64) {
 	return n
 }
 
-// judgeSessionEnds: the file holds single chains, each with its own end.
-func (v *verifier) judgeSessionEnds(a anchor) {
+// judgeSessionEnds: single chains are in question, each with its own end. whole
+// says that the file holds all leaves of the log: then the tree itself states
+// where each chain ends.
+func (v *verifier) judgeSessionEnds(a anchor, whole bool) {
 	targets := v.asked
 	if v.log {
 		targets = nil
@@ -466,7 +469,7 @@ func (v *verifier) judgeSessionEnds(a anchor) {
 			continue
 		}
 		closed = false
-		stated = stated && agrees
+		stated = stated && (agrees || whole)
 	}
 	if closed {
 		v.res.Completeness.State = EndClosed
