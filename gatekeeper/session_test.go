@@ -466,6 +466,24 @@ func TestRetry(t *testing.T) {
 	})
 }
 
+func TestRedeliverCounts(t *testing.T) {
+	w := newWorld(t, []string{fixCI})
+	w.ended(w.take(failedRun("this")))
+	for range 2 {
+		a, err := w.Redeliver(t.Context(), "github:main:this")
+		if err != nil || a.Code != "" {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		w.ended(a.Session)
+	}
+	if a, err := w.Redeliver(t.Context(), "github:main:this"); err != nil || a.Code != problem.PerEntity {
+		t.Errorf("the loop guard is passed by redelivery: %+v, %v", a, err)
+	}
+	if _, err := w.Redeliver(t.Context(), "github:main:never"); problem.CodeOf(err) != problem.NotFound {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestResultOfNothing(t *testing.T) {
 	w := newWorld(t, nil)
 	for _, id := range []string{"", "..", "../../etc/passwd", "01jz0000000000000000000000"} {

@@ -235,41 +235,23 @@ func (c *cli) bundleTest() *cobra.Command {
 	return cmd
 }
 
-// test judges match and floor of one payload against every bundle, as admission
-// would in the bundle's own mode.
+// test judges one payload against every bundle by the function that admission
+// decides with, each bundle in its file's mode.
 func (p payload) test(bundles []*bundle.Bundle, repositories map[string]string) (testLine, error) {
-	e, err := p.event(time.Now())
+	now := time.Now()
+	e, err := p.event(now)
 	if err != nil {
 		return testLine{}, err
 	}
 	line := testLine{Payload: p.path, Event: strings.TrimSuffix(e.Kind+"."+e.Action, ".")}
-	facts := bundle.FactsOf(e, repositories)
-	var matched []*bundle.Bundle
-	var reasons []string
-	for _, b := range bundles {
-		m, ok := b.Match(facts)
-		if !ok {
-			reasons = append(reasons, b.Name+": "+m.Why)
-			continue
-		}
-		matched = append(matched, b)
+	c := bundle.Choose(bundles, e, repositories, now)
+	if c.Bundle != nil {
+		line.Floor, line.Pointer = string(c.Floor.Origin), c.Floor.Pointer
 	}
-	if len(matched) == 0 {
-		line.Why = string(problem.NoMatch) + ": " + strings.Join(reasons, "; ")
+	if c.Code != "" {
+		line.Why = string(c.Code) + ": " + c.Why
 		return line, nil
 	}
-	i := bundle.MostSpecific(matched)
-	if i < 0 {
-		line.Why = string(problem.AmbiguousBundles)
-		return line, nil
-	}
-	b := matched[i]
-	floor := b.Floor(e)
-	line.Floor, line.Pointer = string(floor.Origin), floor.Pointer
-	if floor.Origin.Below(b.Accepts) {
-		line.Why = string(problem.BelowAccepts) + ": " + b.Name + " accepts " + string(b.Accepts)
-		return line, nil
-	}
-	line.Bundle = b.Name
+	line.Bundle = c.Bundle.Name
 	return line, nil
 }
