@@ -36,6 +36,19 @@ func newHost(t testing.TB) *wasm.Host {
 	return h
 }
 
+// shared is one host for the tests that need the built-in module: compiling it
+// takes seconds.
+var shared = sync.OnceValues(func() (*wasm.Host, error) { return wasm.NewHost(context.Background(), wasm.Options{}) })
+
+func sharedHost(t testing.TB) *wasm.Host {
+	t.Helper()
+	h, err := shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
 var empty = wasm.Configure([]byte(`{}`), []byte(`{}`))
 
 func faultCode(err error) string {
