@@ -117,7 +117,8 @@ var (
 	// typed, also when a member pushed it.
 	commit = join(all(platform, "/id", "/tree_id"), text(outsider, "commit_message", "/message"), all(outsider, "/author", "/committer"))
 
-	app = join(all(platform, "/id"), all(byApp, "/name", "/description"), use("/owner", owner))
+	// app may be anybody's: its owner is not the repository's.
+	app = join(all(platform, "/id", "/owner/id"), all(byApp, "/name", "/description"), text(byApp, "app_owner", "/owner/login"))
 
 	suite = join(
 		all(platform, "/id", "/status", "/conclusion", "/head_sha", "/before", "/after"),

@@ -1,6 +1,8 @@
 package github
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"gatehouse/ingest/sourcetest"
@@ -10,4 +12,18 @@ import (
 func TestVocabulary(t *testing.T) {
 	s := source(t)
 	sourcetest.Vocabulary(t, Vocabulary, payloads(t), func(p sourcetest.Payload) *event.Event { return build(t, s, p) })
+}
+
+// The page lists the same tables.
+func TestDocs(t *testing.T) {
+	known, _ := tables()
+	var list []sourcetest.Kind
+	for _, k := range known {
+		facts, _, _, ok := Vocabulary(k.name)
+		if ok && len(k.rows) > 0 {
+			list = append(list, sourcetest.Kind{Name: k.name, Facts: facts, Table: k.table})
+		}
+	}
+	slices.SortFunc(list, func(a, b sourcetest.Kind) int { return strings.Compare(a.Name, b.Name) })
+	sourcetest.Docs(t, "../../docs/sources/github.md", list, *update)
 }

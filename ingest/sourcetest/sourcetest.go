@@ -3,6 +3,7 @@ package sourcetest
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"os"
@@ -314,4 +315,56 @@ func Vocabulary(t *testing.T, words func(kind string) (facts, text, passages []s
 			t.Errorf("%s has a vocabulary: no session starts from one", kind)
 		}
 	}
+}
+
+// Kind is what a documentation page says of one kind.
+type Kind struct {
+	Name  string
+	Facts []string
+	Table *ingest.Table
+}
+
+// Docs keeps the generated part of a page, between the markers, equal to the
+// tables that make events: a page that is edited apart from the code, or code
+// apart from the page, fails.
+func Docs(t *testing.T, page string, kinds []Kind, update bool) {
+	t.Helper()
+	const begin, end = "<!-- tables: written by go test -update -->\n", "<!-- end of tables -->\n"
+	var b strings.Builder
+	for _, k := range kinds {
+		fmt.Fprintf(&b, "\n### %s\n\nFacts: %s.\n\n| text | as | origin |\n|---|---|---|\n", k.Name, strings.Join(quoted(k.Facts), ", "))
+		for _, l := range k.Table.Lines() {
+			if l.As != "" {
+				fmt.Fprintf(&b, "| `%s` | %s | %s |\n", l.Path, l.As, l.Rule)
+			}
+		}
+	}
+	b.WriteByte('\n')
+	old, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(old), begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no markers", page)
+	}
+	want := head + begin + b.String() + end + tail
+	if update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil { //nolint:gosec // G306: a documentation page
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(want, string(old)); diff != "" {
+		t.Errorf("%s is not what the tables say (-want +got), -update writes it:\n%s", page, diff)
+	}
+}
+
+func quoted(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = "`" + s + "`"
+	}
+	return out
 }

@@ -1,0 +1,118 @@
+package ingest_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gatehouse/ingest"
+	"gatehouse/internal/blob"
+	"gatehouse/internal/journal"
+)
+
+// BenchmarkAck measures durable answers over HTTP at about 8 KiB: real sockets,
+// a real journal, one fsync a group. Goals: DESIGN.md section 14.
+func BenchmarkAck(b *testing.B) {
+	base := corpus(b, "github/workflow_job__completed_failure_with-organization.json")
+	for _, clients := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {
+			dir := b.TempDir()
+			j, err := journal.Open(filepath.Join(dir, "journal"), journal.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer j.Close()
+			blobs, err := blob.Open(filepath.Join(dir, "blobs"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			in, err := ingest.New(context.Background(), ingest.Options{Journal: j, Blobs: blobs,
+				Endpoints: []ingest.Endpoint{{Name: "main", Source: gh(b, key1), Rate: 1e9, Burst: 1e9}}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			srv := ingest.Server(in)
+			go func() { _ = srv.Serve(l) }()
+			defer srv.Close()
+			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
+			defer client.CloseIdleConnections()
+
+			var next atomic.Int64
+			var mu sync.Mutex
+			var took []time.Duration
+			b.SetBytes(int64(len(base)))
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for range clients {
+				wg.Go(func() {
+					var mine []time.Duration
+					for {
+						i := next.Add(1)
+						if i > int64(b.N) {
+							break
+						}
+						id := fmt.Sprintf("%08d", i)
+						body := bytes.Replace(base, []byte("289782451"), []byte("2"+id), 1)
+						r, err := http.NewRequest(http.MethodPost, "http://"+l.Addr().String()+"/hooks/main", bytes.NewReader(body))
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						r.Header = http.Header{"Content-Type": {"application/json"}, "X-Github-Event": {"workflow_job"}, "X-Github-Delivery": {id}, "X-Hub-Signature-256": {sign(key1, body)}}
+						began := time.Now()
+						resp, err := client.Do(r)
+						if err != nil {
+							b.Error(err)
+							return
+						}
+						_, _ = io.Copy(io.Discard, resp.Body)
+						_ = resp.Body.Close()
+						mine = append(mine, time.Since(began))
+						if resp.StatusCode != 200 {
+							b.Errorf("answered %d", resp.StatusCode)
+							return
+						}
+					}
+					mu.Lock()
+					took = append(took, mine...)
+					mu.Unlock()
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			slices.Sort(took)
+			if len(took) > 0 {
+				b.ReportMetric(float64(len(took))/b.Elapsed().Seconds(), "acks/s")
+				b.ReportMetric(float64(took[len(took)/2])/1e6, "p50-ms")
+				b.ReportMetric(float64(took[len(took)*99/100])/1e6, "p99-ms")
+			}
+		})
+	}
+}
+
+// BenchmarkReject measures a wrong signature over 1 MiB: 2 ms of CPU at most.
+func BenchmarkReject(b *testing.B) {
+	s := gh(b, key1)
+	body := bytes.Repeat([]byte("x"), 1<<20)
+	h := http.Header{"X-Hub-Signature-256": {sign("another secret, which nobody set", body)}}
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.Verify(h, body); err == nil {
+			b.Fatal("verified")
+		}
+	}
+}
