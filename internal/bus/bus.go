@@ -1,10 +1,12 @@
 package bus
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +24,7 @@ type Options struct {
 	Dir string // embedded: folder of the JetStream store, made 0700
 
 	URL   string // external: one or more server URLs, comma separated
-	Creds string // external: credentials file, "" for none
+	Creds string // external: .creds or nkey seed file, readable by this user only; "" for none
 
 	Replicas   int           // copies of each stream, 0 = 1
 	Duplicates time.Duration // message id window of the streams, 0 = 2 min; only the last net
@@ -113,7 +115,11 @@ func (b *Bus) connect() error {
 		url, opts = "", append(opts, nats.InProcessServer(srv))
 	}
 	if b.o.Creds != "" {
-		opts = append(opts, nats.UserCredentials(b.o.Creds))
+		auth, err := credentials(b.o.Creds)
+		if err != nil {
+			return err
+		}
+		opts = append(opts, auth)
 	}
 	nc, err := nats.Connect(url, opts...)
 	if err != nil {
@@ -121,6 +127,34 @@ func (b *Bus) connect() error {
 	}
 	b.nc = nc
 	return nil
+}
+
+// credentials reads either form of a user's key file. The key itself is read
+// again by the client when it connects, and kept nowhere.
+func credentials(path string) (nats.Option, error) {
+	invalid := func(err error) error {
+		return problem.Wrap(err, problem.ConfigInvalid, "nats.creds cannot be used", "It must be a .creds or nkey seed file with mode 0600.")
+	}
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	if st.Mode().Perm()&0o077 != 0 {
+		return nil, invalid(fmt.Errorf("%s is open to others (%v)", path, st.Mode().Perm()))
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	defer clear(b)
+	if bytes.Contains(b, []byte("-----BEGIN NATS USER JWT-----")) {
+		return nats.UserCredentials(path), nil
+	}
+	opt, err := nats.NkeyOptionFromSeed(path)
+	if err != nil {
+		return nil, invalid(err)
+	}
+	return opt, nil
 }
 
 // requestTimeout bounds one question to the server. A question that went out

@@ -38,10 +38,7 @@ func open(t testing.TB, o bus.Options) *bus.Bus {
 		o.Node = "n1"
 	}
 	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-		if os.Getenv("BUS_LOG") != "" {
-			o.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
-		}
+		o.Log = quiet(t)
 	}
 	b, err := bus.Open(context60(t), o)
 	if err != nil {
@@ -49,6 +46,14 @@ func open(t testing.TB, o bus.Options) *bus.Bus {
 	}
 	t.Cleanup(func() { _ = b.Close() })
 	return b
+}
+
+// quiet logs nowhere, or with BUS_LOG set to the test's output.
+func quiet(t testing.TB) *slog.Logger {
+	if os.Getenv("BUS_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 // openJournal opens a journal whose groups end with a seal record on the

@@ -36,6 +36,7 @@ const (
 	logPrefix      = "gatehouse.v1.log."
 	controlPrefix  = "gatehouse.v1.control."
 	actionsPrefix  = "gatehouse.v1.actions."
+	bucketPrefix   = "KV_"
 )
 
 // declared returns the streams as they should be. Everything that a server
@@ -68,13 +69,19 @@ func declared(o Options) []jetstream.StreamConfig {
 		record(Sessions, "receipt chains, one subject a session", sessionsPrefix+"*"),
 		record(Log, "seals and checkpoints; control chains", logPrefix+"*", controlPrefix+"*"),
 		actions,
+		bucket(o, Claims, "who admits which event"),
+		bucket(o, Bundles, "desired bundles and modes"),
 	}
 }
 
-func buckets(o Options) []jetstream.KeyValueConfig {
-	return []jetstream.KeyValueConfig{
-		{Bucket: Claims, Description: "who admits which event", History: 1, Storage: jetstream.FileStorage, Replicas: o.Replicas},
-		{Bucket: Bundles, Description: "desired bundles and modes", History: 1, Storage: jetstream.FileStorage, Replicas: o.Replicas},
+// bucket is the stream behind a key-value bucket of one revision a key, as
+// nats.go makes it.
+func bucket(o Options, name, about string) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: bucketPrefix + name, Description: about, Subjects: []string{"$KV." + name + ".>"},
+		Retention: jetstream.LimitsPolicy, Storage: jetstream.FileStorage, Replicas: o.Replicas,
+		Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxBytes: -1, MaxMsgsPerSubject: 1, MaxMsgSize: -1, MaxConsumers: -1,
+		Duplicates: 2 * time.Minute, DenyDelete: true, AllowRollup: true, AllowDirect: true,
 	}
 }
 
@@ -117,22 +124,19 @@ func tokenRune(r rune) bool {
 // limit evicts stored records at once, so a difference is shown (Drift), not
 // mended in passing.
 func (b *Bus) ensure(ctx context.Context) error {
+	// A question that this user may not ask is never answered.
+	ask := func(f func(ctx context.Context) error) error {
+		ctx, cancel := request(ctx)
+		defer cancel()
+		return f(ctx)
+	}
 	for _, want := range declared(b.o) {
-		_, err := b.js.Stream(ctx, want.Name)
+		err := ask(func(ctx context.Context) error { _, err := b.js.Stream(ctx, want.Name); return err })
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			_, err = b.js.CreateStream(ctx, want)
+			err = ask(func(ctx context.Context) error { _, err := b.js.CreateStream(ctx, want); return err })
 		}
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", want.Name, err)
-		}
-	}
-	for _, want := range buckets(b.o) {
-		_, err := b.js.KeyValue(ctx, want.Bucket)
-		if errors.Is(err, jetstream.ErrBucketNotFound) {
-			_, err = b.js.CreateKeyValue(ctx, want)
-		}
-		if err != nil {
-			return fmt.Errorf("bucket %s: %w", want.Bucket, err)
 		}
 	}
 	return nil
