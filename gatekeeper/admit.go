@@ -181,8 +181,10 @@ func (g *Gatekeeper) prepare(c bundle.Choice) (*prepared, problem.Code, string) 
 	// A session that would start without what its bundle counts on is no smaller
 	// session, it is another one.
 	switch x := b.Session; {
-	case len(x.Mounts) > 0 || len(x.Caches) > 0:
-		return refuse("provider %s mounts no folders", b.Session.Provider)
+	case slices.ContainsFunc(x.Mounts, func(m bundle.Mount) bool { return m.Mode == "write" }):
+		return refuse("provider %s mounts no folder for writing", b.Session.Provider)
+	case len(x.Caches) > 0:
+		return refuse("provider %s has no caches", b.Session.Provider)
 	case x.Rootfs.Kind == "oci":
 		return refuse("provider %s unpacks no images", b.Session.Provider)
 	}

@@ -229,8 +229,12 @@ func (s *session) spec(give delivered) sandbox.Spec {
 	if b.Session.Rootfs.Value != "" {
 		rootfs = b.Session.Rootfs.Value
 	}
+	var mounts []sandbox.Mount
+	for _, m := range b.Session.Mounts {
+		mounts = append(mounts, sandbox.Mount{Source: m.Source, Path: m.Path})
+	}
 	return sandbox.Spec{
-		Session: s.id, Argv: argv(b.Session.Agent, s.choice.Task), Env: map[string]string{"GATEHOUSE_SESSION": s.id, "GATEHOUSE_TASK": s.choice.Task},
+		Mounts: mounts, Session: s.id, Argv: argv(b.Session.Agent, s.choice.Task), Env: map[string]string{"GATEHOUSE_SESSION": s.id, "GATEHOUSE_TASK": s.choice.Task},
 		Files: give.files, Rootfs: rootfs, Timeout: time.Duration(b.Session.Timeout), Quota: int64(b.Session.Workspace.Quota),
 		// Only hard mode asks for limits; in shadow a machine that cannot give them is
 		// used without, as the missing capability in the receipts says.

@@ -42,6 +42,7 @@ type Spec struct {
 	CPUs      float64           // processors' worth of time; 0 = no ceiling
 	Unlimited bool              // sandbox.unlimited: accepted; without it Start needs a delegated cgroup
 	Proxy     bool              // set the proxy variables to the plain proxy listener
+	Mounts    []Mount           // host folders and files that the agent may read
 
 	// Output receives a copy of everything the agent prints, as it is printed.
 	// It is untrusted. An error from Write ends the session (a tripwire).
@@ -55,6 +56,13 @@ type Spec struct {
 	// inside. They are made for the purpose: the probe is told them, so a real
 	// secret must never be among them.
 	Canaries []string
+}
+
+// Mount is a host folder or file that is shown inside, read-only: what a session
+// can write, the next one would read (SB-46).
+type Mount struct {
+	Source string // absolute path on the host
+	Path   string // absolute path inside, below none of the sandbox's own folders
 }
 
 // Witness tells the probe what a door met. Targets are "address:port" as in the

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gatehouse/gatekeeper/sandbox"
 	"gatehouse/internal/problem"
@@ -62,7 +63,7 @@ func (l layout) writable() []string { return []string{l.workspace, l.home, l.tmp
 // which CAP_NET_ADMIN would not reach the network namespace; kernel-side the
 // sandbox runs as the unprivileged user that started bubblewrap. --as-pid-1
 // keeps bubblewrap's own reaper, and the host's environment with it, out.
-func bwrapArgs(l layout, rootfs, init, socket string, src *sources) ([]string, error) {
+func bwrapArgs(l layout, rootfs string, mounts []sandbox.Mount, init, socket string, src *sources) ([]string, error) {
 	a := []string{
 		"--unshare-user", "--unshare-all", "--uid", "0", "--gid", "0", "--as-pid-1", "--new-session", "--die-with-parent", "--clearenv",
 		"--hostname", "gatehouse", // SB-44
@@ -99,6 +100,9 @@ func bwrapArgs(l layout, rootfs, init, socket string, src *sources) ([]string, e
 	for _, store := range javaHomes(rootfs) {
 		a = append(a, "--ro-bind", src.add(filepath.Join(l.etc, javaPaths[0])), store)
 	}
+	for _, m := range mounts {
+		a = append(a, "--ro-bind", src.add(m.Source), m.Path)
+	}
 	a = append(a, "--ro-bind", src.add(init), sandbox.InitPath)
 	if socket != "" {
 		// SB-17: this one socket, in a folder of the read-only root; no path
@@ -107,6 +111,25 @@ func bwrapArgs(l layout, rootfs, init, socket string, src *sources) ([]string, e
 	}
 	a = append(a, "--remount-ro", "/", "--chdir", "/", "--", sandbox.InitPath, "init")
 	return a, nil
+}
+
+// checkMounts refuses what would replace a part of the sandbox itself.
+func checkMounts(mounts []sandbox.Mount) error {
+	for _, m := range mounts {
+		for _, path := range []string{m.Source, m.Path} {
+			if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
+				return problem.New(problem.ConfigInvalid, "mount "+m.Path+": both paths must be absolute and clean", "write them without .. and trailing slashes")
+			}
+		}
+		first, _, _ := strings.Cut(m.Path[1:], "/")
+		if slices.Contains(ownFolders, first) || slices.Contains(systemFolders, first) {
+			return problem.New(problem.ConfigInvalid, "mount "+m.Path+": /"+first+" belongs to the sandbox", "mount it elsewhere, for example below /opt")
+		}
+		if _, err := os.Stat(m.Source); err != nil {
+			return problem.Wrap(err, problem.ConfigInvalid, "mount "+m.Path+": its source cannot be read", "check the path on this machine")
+		}
+	}
+	return nil
 }
 
 // rootArgs mounts the read-only system folders of the host or of a folder.

@@ -5,6 +5,8 @@ package local_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,21 +24,23 @@ func BenchmarkStart(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	d := openDoor(b, func(target string, c net.Conn) {
+		if target != "gatehouse-dns:53" {
+			refuse(target, c)
+			return
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+		answerDNS(c)
+	})
 	bench := func(door, probe bool) func(*testing.B) {
 		return func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				s := sandbox.Spec{Session: fmt.Sprintf("b-%d", i), Argv: []string{"/bin/true"}, Unlimited: true}
-				box, err := func() (sandbox.Sandbox, error) {
-					if !door {
-						return p.Start(b.Context(), s, nil)
-					}
-					l, err := sandbox.ListenDoor(filepath.Join(b.TempDir(), "door.sock"))
-					if err != nil {
-						return nil, err
-					}
-					defer l.Close()
-					return p.Start(b.Context(), s, l)
-				}()
+				var exit net.Listener
+				if door {
+					exit = d
+				}
+				box, err := p.Start(b.Context(), s, exit)
 				if err != nil {
 					b.Fatal(err)
 				}

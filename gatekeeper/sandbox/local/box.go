@@ -181,7 +181,7 @@ func (b *box) launch() error {
 	b.info, b.channels = info, append(b.channels, info)
 
 	l := launch{bwrap: b.p.o.Bwrap, uid: b.user, extra: []*os.File{controlIn, roomIn, infoIn}, sources: sources{staged: b.p.root}}
-	if l.args, err = bwrapArgs(b.layout, b.spec.Rootfs, b.p.init.path, b.socket, &l.sources); err != nil {
+	if l.args, err = bwrapArgs(b.layout, b.spec.Rootfs, b.spec.Mounts, b.p.init.path, b.socket, &l.sources); err != nil {
 		return err
 	}
 	if b.group != nil {

@@ -168,6 +168,9 @@ func validate(s *sandbox.Spec) error {
 			return bad("file name is not a plain base name")
 		}
 	}
+	if err := checkMounts(s.Mounts); err != nil {
+		return err
+	}
 	if s.Rootfs == "" {
 		s.Rootfs = "host"
 	}

@@ -186,7 +186,7 @@ type fakeDoor struct {
 	wg     sync.WaitGroup
 }
 
-func openDoor(t *testing.T, answer func(target string, c net.Conn)) *fakeDoor {
+func openDoor(t testing.TB, answer func(target string, c net.Conn)) *fakeDoor {
 	t.Helper()
 	l, err := sandbox.ListenDoor(filepath.Join(t.TempDir(), "door.sock"))
 	if err != nil {
