@@ -56,14 +56,21 @@ func (e *Enforcer) Decide(ctx context.Context, action []byte) (enforcers.Verdict
 	}
 	start := time.Now()
 	v, err := in.decide(action)
-	// A call that took this long within its fuel points at a defect or a starved
-	// machine; the verdict stands, the instance does not.
-	if err != nil || in.grown() || time.Since(start) > slow {
+	switch live := e.pool.module.host.live; {
+	case err != nil:
+		live.faulted.Add(1)
 		e.pool.drop(in)
-		return v, err
+	case time.Since(start) > slow:
+		// A call that took this long within its fuel points at a defect or a
+		// starved machine; the verdict stands, the instance does not.
+		live.slow.Add(1)
+		e.pool.drop(in)
+	case in.grown():
+		e.pool.drop(in)
+	default:
+		e.pool.put(in)
 	}
-	e.pool.put(in)
-	return v, nil
+	return v, err
 }
 
 // Close gives up the enforcer's share of the instances. It is idempotent; a

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"syscall"
@@ -27,12 +28,16 @@ type Options struct {
 	// least recently used idle instance makes room for a new one; its successor
 	// costs an instantiation and a configure.
 	Instances int
+	// Debug takes what modules write to standard error, 4 KiB an instance at
+	// most: the last words of a module under test. nil, as on a node, refuses it.
+	Debug io.Writer
 }
 
 // Host compiles modules and owns every instance made from them. It is safe for
 // concurrent use.
 type Host struct {
 	cache     wazero.CompilationCache
+	debug     io.Writer
 	live      *ledger
 	compiling sync.Mutex // one compilation at a time: it cannot be interrupted
 	builtin   *Module    // guarded by compiling
@@ -47,7 +52,7 @@ func NewHost(ctx context.Context, o Options) (*Host, error) {
 	if o.Instances <= 0 {
 		o.Instances = 64
 	}
-	h := &Host{live: &ledger{limit: o.Instances}, modules: make(map[*Module]struct{})}
+	h := &Host{debug: o.Debug, live: &ledger{limit: o.Instances}, modules: make(map[*Module]struct{})}
 	if o.CacheDir == "" {
 		h.cache = wazero.NewCompilationCache()
 		return h, nil
@@ -132,16 +137,35 @@ func (h *Host) LoadLimited(ctx context.Context, name string, module []byte, l Li
 	return h.load(ctx, name, module, l, false)
 }
 
+// Stats are counts for metrics.
+type Stats struct {
+	Modules   int   // loaded
+	Instances int   // live
+	Created   int64 // instances made so far
+	Faulted   int64 // instances closed after a fault
+	Slow      int64 // instances closed after a call of over 100 ms
+}
+
+// Stats returns the host's counts.
+func (h *Host) Stats() Stats {
+	h.mu.Lock()
+	modules := len(h.modules)
+	h.mu.Unlock()
+	h.live.mu.Lock()
+	instances := h.live.count
+	h.live.mu.Unlock()
+	return Stats{modules, instances, h.live.created.Load(), h.live.faulted.Load(), h.live.slow.Load()}
+}
+
 func (h *Host) forget(m *Module) {
 	h.mu.Lock()
 	delete(h.modules, m)
 	h.mu.Unlock()
 }
 
-// load needs h.compiling held.
-// load needs h.compiling held.
-func (h *Host) load(ctx context.Context, name string, module []byte, l Limits, builtin bool) (*Module, error) {
-	start := time.Now()
+// admit meters a module and checks it against the ABI; nothing of it is
+// compiled or run.
+func admit(module []byte, l Limits) (*meter.Module, error) {
 	if len(module) > maxModule {
 		return nil, fault(LoadRejected, "the module is larger than 8 MiB")
 	}
@@ -149,7 +173,14 @@ func (h *Host) load(ctx context.Context, name string, module []byte, l Limits, b
 	if err != nil {
 		return nil, fault(LoadRejected, err.Error())
 	}
-	if err := checkABI(metered); err != nil {
+	return metered, checkABI(metered)
+}
+
+// load needs h.compiling held.
+func (h *Host) load(ctx context.Context, name string, module []byte, l Limits, builtin bool) (*Module, error) {
+	start := time.Now()
+	metered, err := admit(module, l)
+	if err != nil {
 		return nil, err
 	}
 	m := &Module{

@@ -30,6 +30,7 @@ type instance struct {
 	ask     api.Function // gatehouse_decide
 	about   description
 	random  uint64 // state of random_get
+	debug   int    // bytes written to Options.Debug
 	size    uint32 // bytes of memory after configuring
 	image   *image // nil for the built-in module
 	globals []api.MutableGlobal

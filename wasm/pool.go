@@ -143,6 +143,8 @@ type ledger struct {
 	limit int
 	clock atomic.Int64
 
+	created, faulted, slow atomic.Int64
+
 	mu    sync.Mutex
 	count int
 	pools map[*pool]struct{} // every pool that ever had an instance and is not closed
@@ -161,6 +163,7 @@ func (l *ledger) admit(p *pool) {
 	}
 	l.pools[p] = struct{}{}
 	l.count++
+	l.created.Add(1)
 	for l.count > l.limit {
 		var oldest *pool
 		for q := range l.pools {

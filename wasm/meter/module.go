@@ -188,36 +188,36 @@ func (m *parsed) section(id byte, s *reader) {
 	}
 }
 
-func (s *reader) valType() ValType {
-	switch t := ValType(s.byte()); t {
+func (r *reader) valType() ValType {
+	switch t := ValType(r.byte()); t {
 	case I32, I64, F32, F64:
 		return t
 	}
-	s.fail("a value type other than i32, i64, f32, f64")
+	r.fail("a value type other than i32, i64, f32, f64")
 	return I32
 }
 
-func (s *reader) flag() bool {
-	switch s.byte() {
+func (r *reader) flag() bool {
+	switch r.byte() {
 	case 0:
 		return false
 	case 1:
 		return true
 	}
-	s.fail("a flag is neither 0 nor 1")
+	r.fail("a flag is neither 0 nor 1")
 	return false
 }
 
-func (s *reader) funcType() FuncType {
-	if s.byte() != 0x60 {
-		s.fail("a type is not a function type")
+func (r *reader) funcType() FuncType {
+	if r.byte() != 0x60 {
+		r.fail("a type is not a function type")
 	}
 	var t FuncType
-	for range s.count(maxParams, "too many parameters") {
-		t.Params = append(t.Params, s.valType())
+	for range r.count(maxParams, "too many parameters") {
+		t.Params = append(t.Params, r.valType())
 	}
-	for range s.count(maxParams, "too many results") {
-		t.Results = append(t.Results, s.valType())
+	for range r.count(maxParams, "too many results") {
+		t.Results = append(t.Results, r.valType())
 	}
 	return t
 }
@@ -272,38 +272,38 @@ func (m *parsed) readMemory(s *reader) {
 
 // offset reads the place of an active segment and holds it to a size that is
 // known at load, so that no instantiation fails half-way (WA-31).
-func (s *reader) offset() (at uint64) {
-	start := s.i
-	if expr := s.constExpr(); len(expr) == 0 || expr[0] != 0x41 {
-		s.fail("a segment begins at something other than an i32")
+func (r *reader) offset() (at uint64) {
+	start := r.i
+	if expr := r.constExpr(); len(expr) == 0 || expr[0] != 0x41 {
+		r.fail("a segment begins at something other than an i32")
 		return 0
 	}
-	r := &reader{b: s.b[start+1 : s.i]}
-	return uint64(uint32(r.signed(32)))
+	at32 := &reader{b: r.b[start+1 : r.i]}
+	return uint64(uint32(at32.signed(32)))
 }
 
 // constExpr reads an initialiser: one constant and end.
-func (s *reader) constExpr() []byte {
-	start := s.i
-	switch s.byte() {
+func (r *reader) constExpr() []byte {
+	start := r.i
+	switch r.byte() {
 	case 0x41:
-		s.signed(32)
+		r.signed(32)
 	case 0x42:
-		s.signed(64)
+		r.signed(64)
 	case 0x43:
-		s.bytes(4)
+		r.bytes(4)
 	case 0x44:
-		s.bytes(8)
+		r.bytes(8)
 	default:
-		s.fail("an initialiser is not a constant")
+		r.fail("an initialiser is not a constant")
 	}
-	if s.byte() != 0x0b {
-		s.fail("an initialiser is not one constant")
+	if r.byte() != 0x0b {
+		r.fail("an initialiser is not one constant")
 	}
-	if s.err != nil {
+	if r.err != nil {
 		return nil
 	}
-	return s.b[start:s.i]
+	return r.b[start:r.i]
 }
 
 // readElements checks that tables hold only functions the module defines: a
