@@ -78,6 +78,16 @@ func (x *dedupe) look(id, body digest) known {
 	return known{}
 }
 
+// knows reports whether an event id is known. The caller holds mu.
+func (x *dedupe) knows(id digest) bool {
+	for _, g := range x.gens {
+		if _, ok := g.ids[id]; ok {
+			return true
+		}
+	}
+	return false
+}
+
 func (g *generation) name(e entry) string { return string(g.names[e.from:e.to]) }
 
 // add notes an event that the journal took. The caller holds mu.

@@ -209,6 +209,18 @@ func (in *Intake) Drain(ctx context.Context) error {
 	}
 }
 
+// Known reports whether a delivery id of an endpoint is in the journal, or on its
+// way into it.
+func (in *Intake) Known(endpoint, delivery string) bool {
+	g := in.names[endpoint]
+	if g == nil {
+		return false
+	}
+	g.dedupe.mu.Lock()
+	defer g.dedupe.mu.Unlock()
+	return g.dedupe.knows(digestOf(g.id(delivery)))
+}
+
 func (in *Intake) enter() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -405,6 +405,9 @@ func TestDedupe(t *testing.T) {
 				if tt.status == "duplicate" && second.ID != first.ID {
 					t.Errorf("duplicate of %s, want %s", second.ID, first.ID)
 				}
+				if !n.in.Known("main", id) || n.in.Known("main", "never-sent") || n.in.Known("nobody", id) {
+					t.Error("IN-31: what is known is told wrongly")
+				}
 				third := n.send(tt.second)
 				if third.Status != "duplicate" {
 					t.Errorf("third answered %s, want duplicate", third.raw)
