@@ -15,12 +15,13 @@ type view struct {
 	main    ingest.Node             // the object whose text an "edited" action changes
 	floor   event.Origin            // of an account that is known but not proven
 	members map[string]event.Origin // user id -> level by an association in this document
+	proven  map[string]bool         // user ids that GitHub's API confirmed
 	fork    bool                    // the head branch is not this repository's
 }
 
-func (s *Source) view(k *kind, doc *ingest.Doc, action string) *view {
+func (s *Source) view(k *kind, doc *ingest.Doc, action string, proven map[string]bool) *view {
 	v := &view{s: s, k: k, doc: doc, action: action, sender: doc.At("/sender"), main: doc.At(k.main), floor: event.Outsider,
-		members: map[string]event.Origin{}}
+		members: map[string]event.Origin{}, proven: proven}
 	// Rule 5: somebody gave access to a private repository, but not write access.
 	if repo := doc.At("/repository"); repo.Get("private").True() {
 		v.floor = event.Contributor
@@ -42,6 +43,8 @@ func (s *Source) view(k *kind, doc *ingest.Doc, action string) *view {
 func (v *view) association(obj ingest.Node) event.Origin {
 	a := obj.Get("author_association")
 	switch {
+	case v.proven[obj.Get("user").Get("id").ID()]:
+		return event.Member
 	case a.Is("OWNER"), a.Is("MEMBER"), a.Is("COLLABORATOR"):
 		return event.Member
 	case a.Is("CONTRIBUTOR"), a.Is("FIRST_TIME_CONTRIBUTOR"), a.Is("FIRST_TIMER"):
@@ -141,6 +144,9 @@ func (v *view) account(u ingest.Node) event.Origin {
 		return event.Outsider
 	case u.Get("type").Is("Bot"):
 		return v.bot(u, ingest.Node{})
+	}
+	if v.proven[id] {
+		return event.Member
 	}
 	if o, ok := v.members[id]; ok {
 		return o

@@ -66,6 +66,12 @@ func (*Source) Traits() ingest.Traits {
 // unsigned header, so the body has to have its shape; a kind outside the
 // published set is kept as unrecognized.
 func (s *Source) Normalize(d ingest.Delivery, doc *ingest.Doc) (*event.Event, error) {
+	return s.normalize(d, doc, nil)
+}
+
+// normalize takes, besides, the ids of accounts that are known to have write
+// access (lift.go).
+func (s *Source) normalize(d ingest.Delivery, doc *ingest.Doc, proven map[string]bool) (*event.Event, error) {
 	k, ok := s.kinds[d.Kind]
 	if !ok {
 		k = s.other
@@ -83,7 +89,7 @@ func (s *Source) Normalize(d ingest.Delivery, doc *ingest.Doc) (*event.Event, er
 	if k == s.other {
 		e.Action = ""
 	}
-	v := s.view(k, doc, e.Action)
+	v := s.view(k, doc, e.Action, proven)
 	t := k.table.Apply(doc, v.resolve)
 	e.Prov, e.Text = t.Prov, t.Text
 	e.Facts, e.Anomalies = s.facts(k, doc, e.Anomalies)
