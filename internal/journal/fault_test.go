@@ -1,11 +1,13 @@
 package journal_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -219,14 +221,73 @@ func TestDamageRefuses(t *testing.T) {
 		t.Fatalf("%d segments", len(segs))
 	}
 	other, _ := written(t, 12, o)
+	// Two futures of one journal: the same id, the same positions.
+	short, pad := o, strings.Repeat("p", 2000)
+	young, _ := written(t, 2, o)
+	long, _ := written(t, 2, journal.Options{ReserveBytes: -1, SegmentBytes: 64 << 10})
+	future := func(word string) *faultfs.FS {
+		d := young.Clone()
+		o := o
+		o.FS, o.Seal = d, appendSeal
+		j := open(t, dir, o)
+		for i := range 10 {
+			wait(t, j.Append(event(fmt.Sprintf("%d %s", i, word)), event("b")))
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	left, right := future("left "), future("right")
+	o, young = journal.Options{ReserveBytes: -1, SegmentBytes: 64 << 10}, long
+	longLeft, longRight := future("left "+pad), future("right"+pad)
+	longSeg := longLeft.Names(".seg")[0]
+	o = short
 	cases := map[string]func(d *faultfs.FS){
-		"a segment in the middle is gone":  func(d *faultfs.FS) { d.Delete(segs[1]) },
-		"a full segment lost its end":      func(d *faultfs.FS) { b := d.Bytes(segs[1]); d.Put(segs[1], b[:len(b)-8]) },
-		"a full segment is empty":          func(d *faultfs.FS) { d.Put(segs[1], nil) },
-		"a full segment grew":              func(d *faultfs.FS) { d.Put(segs[1], append(d.Bytes(segs[1]), make([]byte, 64)...)) },
-		"a segment of another journal":     func(d *faultfs.FS) { d.Put(segs[1], other.Bytes(segs[1])) },
+		"a segment in the middle is gone": func(d *faultfs.FS) { d.Delete(segs[1]) },
+		"a full segment lost its end":     func(d *faultfs.FS) { b := d.Bytes(segs[1]); d.Put(segs[1], b[:len(b)-8]) },
+		"a full segment is empty":         func(d *faultfs.FS) { d.Put(segs[1], nil) },
+		"a full segment grew":             func(d *faultfs.FS) { d.Put(segs[1], append(d.Bytes(segs[1]), make([]byte, 64)...)) },
+		"a segment of another journal":    func(d *faultfs.FS) { d.Put(segs[1], other.Bytes(segs[1])) },
+		"a segment of an old copy": func(d *faultfs.FS) {
+			for _, name := range d.Names(".seg") {
+				d.Delete(name)
+			}
+			names := left.Names(".seg")
+			for _, name := range names {
+				d.Put(name, left.Bytes(name))
+			}
+			name := names[len(names)-2]
+			if len(right.Names(".seg")) != len(names) || right.Names(".seg")[len(names)-2] != name {
+				t.Fatal("the two futures do not have the same segments")
+			}
+			d.Put(name, right.Bytes(name))
+		},
 		"a segment under another name":     func(d *faultfs.FS) { d.Put(segs[1], d.Bytes(segs[2])) },
 		"zeros in a group before the last": func(d *faultfs.FS) { b := d.Bytes(segs[0]); clear(b[120:300]); d.Put(segs[0], b) },
+		"a group of an old copy": func(d *faultfs.FS) {
+			for _, name := range d.Names(".seg") {
+				d.Delete(name)
+			}
+			a, b := longLeft.Bytes(longSeg), longRight.Bytes(longSeg)
+			at := bytes.Index(a, []byte("1 left "))
+			if at < 0 || at != bytes.Index(b, []byte("1 right")) {
+				t.Fatal("the two futures do not have the same layout")
+			}
+			// The frame around it: header and record header before, its length known.
+			from, to := at-48, bytes.Index(a, []byte("2 left "))-48
+			copy(a[from:to], b[from:to])
+			d.Put(longSeg, a)
+		},
+		"zeros in a group, then a whole group": func(d *faultfs.FS) {
+			for _, name := range d.Names(".seg") {
+				d.Delete(name)
+			}
+			b := longLeft.Bytes(longSeg)
+			at := bytes.Index(b, []byte("1 left "))
+			clear(b[(at/512+1)*512 : (at/512+2)*512])
+			d.Put(longSeg, b)
+		},
 		"zeros, then a whole group": func(d *faultfs.FS) {
 			// The header of the first group is lost, but a later group is there.
 			one, _ := written(t, 3, journal.Options{ReserveBytes: -1})
@@ -243,7 +304,7 @@ func TestDamageRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := disk.Clone()
 			damage(d)
-			if _, err := groupsOf(t, d, o); problem.CodeOf(err) != problem.JournalDamaged {
+			if _, err := journal.Open(dir, journal.Options{FS: d}); problem.CodeOf(err) != problem.JournalDamaged {
 				t.Fatalf("%v, want %s", err, problem.JournalDamaged)
 			}
 		})
@@ -342,7 +403,7 @@ func TestStickyFailure(t *testing.T) {
 			_ = j.Close()
 			disk.Heal()
 			for i := range 20 {
-				after := disk.Crash(rand.New(rand.NewPCG(1, uint64(i)))) //nolint:gosec // G404: a test
+				after := disk.Crash(rand.New(rand.NewPCG(1, uint64(i))))
 				again, err := groupsOf(t, after, o)
 				if err != nil {
 					t.Fatalf("open after the failure: %v", err)
@@ -509,6 +570,8 @@ func TestBackPressure(t *testing.T) {
 		<-release
 		return g, nil
 	}})
+	free := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(free) // before Close, which waits for the writer
 	var tickets []journal.Ticket
 	tickets = append(tickets, j.Append(event("being written")))
 	<-entered
@@ -520,7 +583,7 @@ func TestBackPressure(t *testing.T) {
 		t.Fatal("an append passed a full queue")
 	case <-time.After(20 * time.Millisecond): // may only fail to notice
 	}
-	close(release)
+	free()
 	tickets = append(tickets, <-blocked)
 	for _, ticket := range tickets {
 		wait(t, ticket)

@@ -104,7 +104,7 @@ func appendFrame(dst []byte, i id, h frameHeader, write func([]byte) []byte) ([]
 	dst = append(dst, make([]byte, frameHeaderSize)...)
 	dst = write(dst)
 	body := dst[start+frameHeaderSize:]
-	h.length = uint32(len(body)) //nolint:gosec // G115: callers bound bodies by maxFrame
+	h.length = uint32(len(body))
 	h.bodySum = i.sum(body)
 	for len(dst)%8 != start%8 {
 		dst = append(dst, 0)
@@ -120,7 +120,7 @@ func appendFrame(dst []byte, i id, h frameHeader, write func([]byte) []byte) ([]
 	h.sum = i.sum(b)
 	b = binary.LittleEndian.AppendUint32(b, h.sum)
 	_ = append(b, headerEnd...)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(h.size())) //nolint:gosec // G115: bounded by maxFrame
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(h.size()))
 	return append(dst, frameEnd...), h
 }
 
@@ -174,8 +174,8 @@ func zeros(b []byte) bool {
 
 func appendRecord(dst []byte, kind Kind, subject string, data []byte) []byte {
 	dst = append(dst, byte(kind), 0)
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(subject))) //nolint:gosec // G115: at most maxSubject
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(data)))    //nolint:gosec // G115: at most maxData and a GCM tag
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(subject)))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(data)))
 	dst = append(dst, subject...)
 	return append(dst, data...)
 }
@@ -227,16 +227,16 @@ type mark struct {
 }
 
 func (f footer) append(dst []byte, subjects []string) []byte {
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(subjects))) //nolint:gosec // G115: a few folds
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(subjects)))
 	for _, s := range subjects {
-		dst = binary.LittleEndian.AppendUint16(dst, uint16(len(s))) //nolint:gosec // G115: at most maxSubject
+		dst = binary.LittleEndian.AppendUint16(dst, uint16(len(s)))
 		dst = append(dst, s...)
 		dst = binary.LittleEndian.AppendUint64(dst, f.snapshots[s])
 	}
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(f.index))) //nolint:gosec // G115: one per MiB
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(f.index)))
 	for _, m := range f.index {
 		dst = binary.LittleEndian.AppendUint64(dst, m.pos)
-		dst = binary.LittleEndian.AppendUint64(dst, uint64(m.off)) //nolint:gosec // G115: offsets are not negative
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(m.off))
 	}
 	return dst
 }

@@ -78,6 +78,40 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
+// A private record opens in its own place only.
+func TestPrivateBinding(t *testing.T) {
+	aead, err := newAEAD(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &Journal{aead: aead, id: id{1}}
+	r := Record{Pos: 7, Kind: KindPrivate, Subject: "tokens", Data: []byte("secret")}
+	r.Data = j.hide(r)
+	if data, err := j.reveal(r); err != nil || string(data) != "secret" {
+		t.Fatalf("%q %v", data, err)
+	}
+	pos, subject, other := r, r, &Journal{aead: aead, id: id{2}}
+	pos.Pos, subject.Subject = 8, "token"
+	flipped := r
+	flipped.Data = bytes.Clone(r.Data)
+	flipped.Data[len(flipped.Data)-1] ^= 1
+	short := r
+	short.Data = r.Data[:5]
+	for name, err := range map[string]error{
+		"position": second(j.reveal(pos)), "subject": second(j.reveal(subject)), "journal": second(other.reveal(r)),
+		"bit": second(j.reveal(flipped)), "length": second(j.reveal(short)),
+	} {
+		if err == nil {
+			t.Errorf("a private record opens with another %s", name)
+		}
+	}
+	if bytes.Equal(j.hide(r), j.hide(r)) {
+		t.Error("two encryptions are equal: the nonce repeats")
+	}
+}
+
+func second(_ []byte, err error) error { return err }
+
 // fixChecksum makes the first frame's checksums right.
 func fixChecksum(i id, b []byte) {
 	n := int(b[16]) | int(b[17])<<8

@@ -146,7 +146,7 @@ func (t Ticket) Wait(ctx context.Context) (pos uint64, err error) {
 	if t.b.err != nil {
 		return 0, t.b.err
 	}
-	return t.b.first + uint64(t.at), nil //nolint:gosec // G115: an index
+	return t.b.first + uint64(t.at), nil
 }
 
 var (

@@ -68,7 +68,7 @@ func (m *machine) start(t *rapid.T) {
 	if m.j.Next() != at+uint64(len(got)) {
 		t.Fatalf("next position is %d after %d records from %d", m.j.Next(), len(got), at)
 	}
-	have := int(at) - 1 + len(got) //nolint:gosec // G115: small
+	have := int(at) - 1 + len(got)
 	kept, whole := ends[have]
 	if have > len(all) || !whole {
 		t.Fatalf("%d records: not a whole number of appends of %d", have, len(all))
@@ -126,8 +126,8 @@ func (m *machine) Wait(t *rapid.T) {
 func (m *machine) Crash(t *rapid.T) {
 	m.seed++
 	before := m.acked
-	after := m.disk.Crash(rand.New(rand.NewPCG(m.seed, rapid.Uint64().Draw(t, "crash")))) //nolint:gosec // G404: a test
-	_ = m.j.Close()                                                                       // the process that is gone
+	after := m.disk.Crash(rand.New(rand.NewPCG(m.seed, rapid.Uint64().Draw(t, "crash"))))
+	_ = m.j.Close() // the process that is gone
 	m.disk, m.acked = after, before
 	m.start(t)
 }
@@ -155,7 +155,7 @@ func (m *machine) Fail(t *rapid.T) {
 }
 
 func (m *machine) Trim(t *rapid.T) {
-	before := uint64(rapid.IntRange(1, int(m.j.Next())).Draw(t, "before")) //nolint:gosec // G115: small
+	before := uint64(rapid.IntRange(1, int(m.j.Next())).Draw(t, "before"))
 	if err := m.j.Trim(before); err != nil && !m.failed {
 		t.Fatalf("trim: %v", err)
 	}

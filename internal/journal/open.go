@@ -86,7 +86,7 @@ func (j *Journal) recover() error {
 		}
 	}
 	if len(firsts) == 0 {
-		rand.Read(j.id[:]) //nolint:errcheck,gosec // crypto/rand.Read never fails since Go 1.24
+		rand.Read(j.id[:]) // never fails since Go 1.24
 		j.next, j.w.next = 1, 1
 		return j.w.start(0)
 	}

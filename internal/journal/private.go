@@ -14,7 +14,7 @@ const nonceSize = 12
 
 func newAEAD(key []byte) (cipher.AEAD, error) {
 	if key == nil {
-		return nil, nil //nolint:nilnil // no key is a state: private records are then out of reach
+		return nil, nil // no key is a state: private records are then out of reach
 	}
 	if len(key) != 32 {
 		return nil, problem.New(problem.JournalKey, "the node key must have 32 bytes", "Restore node.key from its backup.")
@@ -41,7 +41,7 @@ func (j *Journal) hide(r Record) []byte {
 	// The nonce is random and not the position: a position whose group was cut
 	// at start-up is given out again, and a repeated nonce would open both.
 	out := make([]byte, nonceSize, nonceSize+len(r.Data)+j.aead.Overhead())
-	rand.Read(out) //nolint:errcheck,gosec // crypto/rand.Read never fails since Go 1.24
+	rand.Read(out) // never fails since Go 1.24
 	return j.aead.Seal(out, out, r.Data, j.binding(r.Pos, r.Subject))
 }
 

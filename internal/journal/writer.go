@@ -95,7 +95,7 @@ func (w *writer) write(b *batch) error {
 	j := w.j
 	group := b.recs
 	for i := range group {
-		group[i].Pos = w.next + uint64(i) //nolint:gosec // G115: an index
+		group[i].Pos = w.next + uint64(i)
 	}
 	b.first = w.next
 	if j.o.Seal != nil {
@@ -117,7 +117,7 @@ func (w *writer) write(b *batch) error {
 		}
 	}
 	seg := w.segment()
-	h := frameHeader{count: uint32(len(group)), first: w.next, link: w.link} //nolint:gosec // G115: bounded by MaxGroup
+	h := frameHeader{count: uint32(len(group)), first: w.next, link: w.link}
 	w.buf, h = appendFrame(w.buf[:0], j.id, h, func(dst []byte) []byte {
 		for _, r := range group {
 			data := r.Data
@@ -132,7 +132,7 @@ func (w *writer) write(b *batch) error {
 		return err
 	}
 	w.link = h.sum
-	w.next += uint64(len(group)) //nolint:gosec // G115: a length
+	w.next += uint64(len(group))
 
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -164,7 +164,7 @@ func (w *writer) added(group, sealed []Record) ([]Record, error) {
 		return nil, fmt.Errorf("seal hook: %w", err)
 	}
 	for i := n; i < len(sealed); i++ {
-		sealed[i].Pos = w.next + uint64(i) //nolint:gosec // G115: an index
+		sealed[i].Pos = w.next + uint64(i)
 	}
 	return sealed, nil
 }
@@ -313,11 +313,14 @@ func (w *writer) enter(f File, link uint32, before *segment, end int64) error {
 	if err := errors.Join(j.o.FS.Rename(j.path(nextName), seg.path), j.o.FS.SyncDir(j.dir)); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	var err error
-	if w.f != nil {
-		err = w.f.Close()
-	}
+	old := w.f
 	w.f, w.link = f, link
+	if old != nil {
+		if err := old.Close(); err != nil {
+			return err
+		}
+	}
+	var err error
 	if w.allocated, err = f.Size(); err != nil {
 		return err
 	}

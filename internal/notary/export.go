@@ -115,7 +115,7 @@ func (x *export) survey(ctx context.Context) error {
 			break
 		}
 		for i, r := range g.records {
-			if err := x.leaf(r, g.seal.First+uint64(i), group[0].Pos); err != nil { //nolint:gosec // G115: an index
+			if err := x.leaf(r, g.seal.First+uint64(i), group[0].Pos); err != nil {
 				return inconsistent(r.Pos, err)
 			}
 		}

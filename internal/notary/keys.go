@@ -56,7 +56,7 @@ func NewKeys(origin string) (*Keys, error) {
 		*p = key
 	}
 	node := make([]byte, 32)
-	rand.Read(node) //nolint:errcheck,gosec // crypto/rand.Read never fails since Go 1.24
+	rand.Read(node) // never fails since Go 1.24
 	k.node = secret.New(node)
 	k.keyset = &receipts.Keyset{
 		Origin: origin, Serial: 1,

@@ -151,7 +151,7 @@ func (n *Notary) Open(ctx context.Context, session string, o receipts.Open, obs 
 	if !validToken(session) || session == receipts.ControlSession {
 		return nil, problem.New(problem.SessionUnknown, "the session id is malformed", "")
 	}
-	rand.Read(c.key[:]) //nolint:errcheck,gosec // crypto/rand.Read never fails since Go 1.24
+	rand.Read(c.key[:]) // never fails since Go 1.24
 	o.Keyset = n.keyset
 	c.info = OpenSession{Session: session, Open: o, State: o.State}
 
@@ -252,7 +252,7 @@ func (n *Notary) Sessions() []OpenSession {
 func (n *Notary) Size() uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return uint64(n.tree.size) //nolint:gosec // G115: not negative
+	return uint64(n.tree.size)
 }
 
 // Head returns the newest checkpoint note, nil before the first.
@@ -287,11 +287,11 @@ func (n *Notary) Seal(group []journal.Record) ([]journal.Record, error) {
 	if !n.started {
 		return nil, errNotStarted
 	}
-	n.next = group[0].Pos + uint64(len(group)) //nolint:gosec // G115: a length
+	n.next = group[0].Pos + uint64(len(group))
 	if len(leaves) == 0 {
 		return group, nil
 	}
-	first := uint64(n.tree.size) //nolint:gosec // G115: not negative
+	first := uint64(n.tree.size)
 	s, err := receipts.SealGroup(n.o.Keys.seal, n.sealID, n.origin, first, n.prev, leaves)
 	if err != nil {
 		return nil, err
@@ -299,7 +299,7 @@ func (n *Notary) Seal(group []journal.Record) ([]journal.Record, error) {
 	for i, leaf := range leaves {
 		n.tree.append(leaf, group[0].Pos)
 		if f := flights[i]; f.chain != nil {
-			index := first + uint64(i) //nolint:gosec // G115: an index
+			index := first + uint64(i)
 			n.advance(f.chain.session, f.seq, leaf, f.typ, index)
 			if f.index != nil {
 				*f.index = index

@@ -448,7 +448,7 @@ func TestPowerCut(t *testing.T) {
 						}
 					}
 				}
-				after := disk.Crash(rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "crash"), 1))) //nolint:gosec // G404: a test
+				after := disk.Crash(rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "crash"), 1)))
 				_ = n.j.Close()
 				disk = after
 				if n, err = tryStart(t, disk, "journal", c); err != nil {

@@ -74,13 +74,13 @@ func (n *Notary) step(ctx context.Context, beat, snapshot bool) error {
 func (n *Notary) grown() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return uint64(n.tree.size) > n.covered //nolint:gosec // G115: not negative
+	return uint64(n.tree.size) > n.covered
 }
 
 // heartbeat writes a heartbeat if any session is open, so that silence shows.
 func (n *Notary) heartbeat(ctx context.Context) error {
 	n.mu.Lock()
-	b := receipts.Heartbeat{Open: uint64(len(n.chains)), Size: uint64(n.tree.size)} //nolint:gosec // G115: not negative
+	b := receipts.Heartbeat{Open: uint64(len(n.chains)), Size: uint64(n.tree.size)}
 	if n.last != nil {
 		b.Head = n.last.checkpoint.Root
 	}
@@ -112,7 +112,7 @@ func (n *Notary) checkpoint(ctx context.Context) (*ending, error) {
 		return nil, errNotStarted
 	}
 	e := &ending{doc: receipts.ManifestDoc{
-		Size: uint64(n.tree.size), Sessions: n.totals.Sessions, Closed: n.totals.Closed, //nolint:gosec // G115: not negative
+		Size: uint64(n.tree.size), Sessions: n.totals.Sessions, Closed: n.totals.Closed,
 		Receipts: n.totals.Receipts, Losses: n.totals.Losses, Tree: uint64(len(n.heads)),
 	}}
 	for _, h := range n.heads {

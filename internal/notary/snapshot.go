@@ -76,7 +76,7 @@ func (n *Notary) Snapshot(ctx context.Context) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.kept, n.keptPos = uint64(s.Size), s.Pos //nolint:gosec // G115: not negative
+	n.kept, n.keptPos = uint64(s.Size), s.Pos
 	return nil
 }
 
@@ -181,7 +181,7 @@ func (f *fold) apply(s *state) {
 	n.tree = tree{size: s.Size, high: s.High, at: s.At}
 	copy(n.tree.low[:], s.Low)
 	n.prev, n.next, n.totals, n.covered, n.head = s.Prev, s.Pos, s.Totals, s.Covered, s.Head
-	n.kept, n.keptPos = uint64(s.Size), s.Pos //nolint:gosec // G115: not negative
+	n.kept, n.keptPos = uint64(s.Size), s.Pos
 	for _, h := range s.Heads {
 		n.heads[h.Session] = h
 	}

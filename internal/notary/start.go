@@ -126,7 +126,7 @@ func (f *fold) group(group []journal.Record) error {
 	if g.seal == nil {
 		return nil
 	}
-	first := uint64(n.tree.size) //nolint:gosec // G115: not negative
+	first := uint64(n.tree.size)
 	if g.seal.Origin != n.origin || g.seal.First != first || g.seal.Prev != n.prev {
 		return inconsistent(group[0].Pos, fmt.Errorf("the seal of %s at index %d does not continue the log of %s at %d",
 			g.seal.Origin, g.seal.First, n.origin, first))
@@ -136,7 +136,7 @@ func (f *fold) group(group []journal.Record) error {
 		if r.Kind != journal.KindReceipt {
 			continue
 		}
-		if err := f.receipt(r, g.leaves[i], first+uint64(i)); err != nil { //nolint:gosec // G115: an index
+		if err := f.receipt(r, g.leaves[i], first+uint64(i)); err != nil {
 			return inconsistent(r.Pos, err)
 		}
 	}
@@ -213,7 +213,7 @@ func (c *Chain) follows(r *receipts.Receipt) bool {
 func (f *fold) check(j *journal.Journal) error {
 	n := f.n
 	ks := n.o.Keys.keyset
-	size := uint64(n.tree.size) //nolint:gosec // G115: not negative
+	size := uint64(n.tree.size)
 	if f.seal != nil {
 		// One signature speaks for all: each seal names the one before it.
 		if err := f.seal.Verify(ks); err != nil {

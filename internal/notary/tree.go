@@ -135,7 +135,7 @@ func (v *view) load(chunk int64) error {
 	}
 	v.cache, v.chunk = nil, chunk
 	leaves := make([]tlog.Hash, 0, chunkLeaves)
-	first := uint64(chunk) * chunkLeaves //nolint:gosec // G115: not negative
+	first := uint64(chunk) * chunkLeaves
 	for group, err := range v.j.Groups(v.at[chunk]) {
 		if err != nil {
 			return fmt.Errorf("tree: %w", err)
@@ -145,7 +145,7 @@ func (v *view) load(chunk int64) error {
 			return fmt.Errorf("tree: %w", err)
 		}
 		for i, leaf := range g.leaves {
-			if index := g.seal.First + uint64(i); index >= first && len(leaves) < chunkLeaves { //nolint:gosec // G115: an index
+			if index := g.seal.First + uint64(i); index >= first && len(leaves) < chunkLeaves {
 				leaves = append(leaves, tlog.Hash(leaf))
 			}
 		}
@@ -159,7 +159,7 @@ func (v *view) load(chunk int64) error {
 
 // root returns the root of the first size leaves.
 func (v *view) root(size uint64) (receipts.Hash, error) {
-	h, err := tlog.TreeHash(int64(size), v) //nolint:gosec // G115: at most 2^53
+	h, err := tlog.TreeHash(int64(size), v)
 	if err != nil {
 		return receipts.Hash{}, fmt.Errorf("tree: %w", err)
 	}
@@ -168,7 +168,7 @@ func (v *view) root(size uint64) (receipts.Hash, error) {
 
 // proof returns the inclusion path of a leaf among the first size leaves.
 func (v *view) proof(index, size uint64) (receipts.Proof, error) {
-	p, err := tlog.ProveRecord(int64(size), int64(index), v) //nolint:gosec // G115: at most 2^53
+	p, err := tlog.ProveRecord(int64(size), int64(index), v)
 	if err != nil {
 		return receipts.Proof{}, fmt.Errorf("tree: %w", err)
 	}
@@ -177,7 +177,7 @@ func (v *view) proof(index, size uint64) (receipts.Proof, error) {
 
 // consistency proves that the first size leaves begin with the first old ones.
 func (v *view) consistency(old, size uint64) ([]receipts.Hash, error) {
-	p, err := tlog.ProveTree(int64(size), int64(old), v) //nolint:gosec // G115: at most 2^53
+	p, err := tlog.ProveTree(int64(size), int64(old), v)
 	if err != nil {
 		return nil, fmt.Errorf("tree: %w", err)
 	}

@@ -68,7 +68,7 @@ func TestTreeAgainstFull(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		leaf, err := v.hash(0, int64(index)) //nolint:gosec // G115: small
+		leaf, err := v.hash(0, int64(index))
 		if err != nil {
 			t.Fatal(err)
 		}
