@@ -140,6 +140,14 @@ func Cases() []Case {
 		{"WA-33_configure_refuses", guest(func(g *Guest) { g.Configure = I32Const(7) }), AtSetUp, "configure_failed"},
 		{"WA-33_configure_loops", guest(func(g *Guest) { g.Configure = Join(loop, I32Const(0)) }), AtSetUp, "fuel_exhausted"},
 		{"WA-34_proc_exit", wasi("proc_exit", []byte{I32}, nil, I32Const(0)), AtDecide, "trap"},
+		{"compile_bomb_in_one_function", guest(func(g *Guest) { g.Functions = func(m *Builder) { entangle(m, 200, 5_000) } }), AtLoad, "load_rejected"},
+		{"compile_bomb_in_many_functions", guest(func(g *Guest) {
+			g.Functions = func(m *Builder) {
+				for range 50 {
+					entangle(m, 120, 1_000)
+				}
+			}
+		}), AtLoad, "load_rejected"},
 		{"imports_in_a_loop", guest(func(g *Guest) {
 			f := g.Import("wasi_snapshot_preview1", "random_get", []byte{I32, I32}, []byte{I32})
 			g.Decide = Join(Loop(), I32Const(0), I32Const(256), Call(f), Drop, Br(0), End, zero)
@@ -147,6 +155,22 @@ func Cases() []Case {
 		{"answer_with_extra_key", guest(func(g *Guest) { g.Answer = `{"extra":1,"reason":"no","rule":"r","verdict":"deny"}` }), AtDecide, "bad_output"},
 		{"answer_zero", decide(zero), AtDecide, "guest_error"},
 	}
+}
+
+// entangle adds a function whose locals pass through nested loops: small to
+// write, and quadratic for a compiler.
+func entangle(m *Builder, loops, locals int) {
+	var b []byte
+	for range loops {
+		b = append(b, Loop()...)
+	}
+	for i := range uint32(locals) {
+		b = append(b, Join(LocalGet(i), I64Const(1), I64Add, LocalSet(i))...)
+	}
+	for range loops {
+		b = append(b, Join(I32Const(0), BrIf(0), End)...)
+	}
+	m.Func(nil, nil, []byte(strings.Repeat(string([]byte{I64}), locals)), b)
 }
 
 // wrongSignature exports gatehouse_decide with a type of its own.

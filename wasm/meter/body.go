@@ -10,6 +10,7 @@ type rewriter struct {
 
 	blockTypes map[uint32]int64 // function type -> index of a type [] -> its results
 	types      []FuncType       // appended to the module's own
+	tangle     int64            // blocks times locals so far
 	plan       plan             // of the body being written, reused
 }
 
@@ -20,6 +21,7 @@ type rewriter struct {
 type plan struct {
 	segments []segment
 	regions  []int64 // cost of each region; 0 is the function
+	blocks   int64   // places where control can join
 	calls    bool    // the body calls something
 }
 
@@ -30,7 +32,7 @@ type segment struct {
 
 // reset empties the plan for the next body.
 func (p *plan) reset() {
-	p.segments, p.regions, p.calls = p.segments[:0], append(p.regions[:0], 0), false
+	*p = plan{segments: p.segments[:0], regions: append(p.regions[:0], 0)}
 }
 
 // head returns what the head of a region pays, given its first segment.
@@ -62,7 +64,12 @@ func (w *rewriter) body(out []byte, n int) ([]byte, error) {
 	c := &code{m: w.m, r: r, locals: uint32(locals)}
 	begin := r.i
 	w.plan.reset()
-	if c.scan(&w.plan); r.err != nil {
+	c.scan(&w.plan)
+	tangle := w.plan.blocks * int64(locals)
+	if w.tangle += tangle; tangle > maxTangle || w.tangle > maxTotalTangle {
+		r.fail("code too entangled to compile: too many blocks for so many locals")
+	}
+	if r.err != nil {
 		return nil, r.err
 	}
 
@@ -103,6 +110,7 @@ func (c *code) scan(p *plan) {
 		switch i.op {
 		case opBlock, opIf, opLoop:
 			c.frames = append(c.frames, frame{i.op, region})
+			p.blocks++
 			if len(c.frames) > maxNesting {
 				c.r.fail("blocks nested deeper than 20,000")
 			}

@@ -33,6 +33,12 @@ const (
 	maxTable     = 65_536
 	maxSegments  = 100_000
 	maxNesting   = 20_000
+
+	// A compiler carries every local through every place where control joins:
+	// time and memory go with the product of blocks and locals. Go's largest
+	// function has 7,000, all of a module half a million.
+	maxTangle      = 250_000   // of one function: about 150 MB while it is compiled
+	maxTotalTangle = 5_000_000 // of a module: about 40 s
 )
 
 // ValType is a value type: one of the four numeric ones.
