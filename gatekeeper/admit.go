@@ -36,6 +36,9 @@ func (g *Gatekeeper) handle(ctx context.Context, m Message) error {
 		return nil // pings make no chain
 	}
 	g.stopped(e)
+	if g.fold.judged(leaf) {
+		return nil // the journal knows, whatever became of the claims bucket
+	}
 	return g.once(ctx, eventHash(e.ID), func(c *claim) error {
 		_, err := g.admitClaimed(ctx, c, e, leaf, "")
 		return err
@@ -112,7 +115,7 @@ func (g *Gatekeeper) admitClaimed(ctx context.Context, cl *claim, e *event.Event
 	}
 	now := g.o.Clock()
 	c := bundle.Choose(bundles, e, g.o.Repositories, now)
-	p := past{event: e.ID, opened: now, admitted: true, entity: bundle.EntityKey(e), self: selfCaused(e, g.identities, namespaces(bundles))}
+	p := past{event: e.ID, leaf: leaf, opened: now, admitted: true, entity: bundle.EntityKey(e), self: selfCaused(e, g.identities, namespaces(bundles))}
 	var made *prepared
 	if c.Code == "" {
 		made, c.Code, c.Why = g.prepare(c)

@@ -12,6 +12,7 @@ import (
 
 	"gatehouse/gatekeeper/sandbox"
 	"gatehouse/internal/blob"
+	"gatehouse/internal/event"
 	"gatehouse/internal/problem"
 	"gatehouse/receipts"
 )
@@ -317,6 +318,36 @@ func TestRestart(t *testing.T) {
 	}
 	if r, err := w.Result(before); err != nil || r.Reason != "completed" {
 		t.Errorf("result %+v, %v", r, err)
+	}
+}
+
+// TestRestartWithoutClaims: the NATS store was lost and made again from the
+// journal. Every event comes once more, and starts nothing a second time.
+func TestRestartWithoutClaims(t *testing.T) {
+	w := newWorld(t, []string{fixCI})
+	ran := w.take(failedRun("ran"))
+	w.ended(ran)
+	other := failedRun("other", func(e *event.Event) { e.Kind = "issues" })
+	refused := w.take(other)
+	w.Close()
+	w.store.mu.Lock()
+	delete(w.store.buckets, "claims")
+	w.store.mu.Unlock()
+	w.start()
+	started, _ := w.room.count()
+	for _, e := range []*event.Event{failedRun("ran"), other} {
+		if err := w.handle(t.Context(), w.log.message(e)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Close()
+	if again, _ := w.room.count(); again != started {
+		t.Errorf("%d sandboxes started, want %d", again, started)
+	}
+	w.wantStory(ran, happy)
+	w.wantStory(refused, "open refused no_match, close refused")
+	if keys := w.store.bucket("claims").keys; len(keys) != 0 {
+		t.Errorf("claimed again: %v", keys)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gatehouse/internal/journal"
+	"gatehouse/internal/problem"
 	"gatehouse/receipts"
 )
 
@@ -31,8 +32,9 @@ const (
 
 // past is what the node knows of a session that it opened.
 type past struct {
-	event    string // CloudEvents id
-	entity   string // "" when the event is about nothing
+	event    string        // CloudEvents id
+	leaf     receipts.Hash // of the event; zero for one that was not ours, so that a forged event does not use up a true one with its bytes
+	entity   string        // "" when the event is about nothing
 	opened   time.Time
 	admitted bool
 	self     bool
@@ -47,6 +49,7 @@ type fold struct {
 	sessions map[string]*past
 	byEntity map[string][]string // entity -> session ids
 	changes  []change            // of the control chain, in order
+	events   map[[16]byte]bool   // leaf prefixes of the events that were judged here
 }
 
 // change is one receipt of the control chain about a bundle.
@@ -58,7 +61,7 @@ type change struct {
 }
 
 func newFold() *fold {
-	return &fold{sessions: map[string]*past{}, byEntity: map[string][]string{}}
+	return &fold{sessions: map[string]*past{}, byEntity: map[string][]string{}, events: map[[16]byte]bool{}}
 }
 
 // load folds the journal from its start.
@@ -99,10 +102,15 @@ func (f *fold) add(r *receipts.Receipt, leaf receipts.Hash) {
 	defer f.mu.Unlock()
 	switch r.Type {
 	case receipts.TypeSessionOpen:
-		f.open(r.Session, past{
-			event: r.Open.Event, entity: r.Open.Facts[factEntity], opened: r.T,
+		p := past{
+			event: r.Open.Event, leaf: r.Open.EventLeaf, entity: r.Open.Facts[factEntity], opened: r.T,
 			admitted: r.Open.State == stateAdmitted, self: r.Open.Facts[factSelf] == "true",
-		})
+		}
+		if r.Open.Code == string(problem.EventUnsealed) {
+			p.leaf = receipts.Hash{}
+		}
+		f.judge(p.leaf)
+		f.open(r.Session, p)
 	case receipts.TypeSessionClose:
 		if p := f.sessions[r.Session]; p != nil {
 			p.closed = true
@@ -126,7 +134,24 @@ func (f *fold) open(session string, p past) {
 func (f *fold) opened(session string, p past) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.judge(p.leaf)
 	f.open(session, p)
+}
+
+// judge notes that an event has its session.open. The caller holds mu.
+func (f *fold) judge(leaf receipts.Hash) {
+	if !leaf.IsZero() {
+		f.events[[16]byte(leaf[:])] = true
+	}
+}
+
+// judged reports whether a session.open for the event is in the journal. It
+// outlives the claims, which are lost with the NATS store: an event that comes
+// back on a stream made again starts nothing a second time.
+func (f *fold) judged(leaf receipts.Hash) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.events[[16]byte(leaf[:])]
 }
 
 // release takes back a reservation whose session.open was not written.
