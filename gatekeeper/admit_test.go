@@ -71,7 +71,7 @@ func TestAdmission(t *testing.T) {
 		"compatibility":              {bundles: []string{plus("fix-ci", "credentials: {compatibility: {reason: x, expires: 2026-12-31}}\n")}, with: []option{hardened(everything...)}, bundle: "fix-ci"},
 		"compatibility_over":         {bundles: []string{plus("fix-ci", "credentials: {compatibility: {reason: x, expires: 2026-11-28}}\n")}, code: problem.ProviderCapabilityMissing, bundle: "fix-ci"},
 		"compatibility_hard":         {bundles: []string{plus("fix-ci", "mode: hard\ncredentials: {compatibility: {reason: x, expires: 2026-12-31}}\n")}, with: []option{hardened(sandbox.NetworkClosed)}, code: problem.ProviderCapabilityMissing, bundle: "fix-ci"},
-		"mounts":                     {bundles: []string{strings.Replace(fixCI, "session: {", "session: {mounts: [{source: /srv, path: /srv}], ", 1)}, code: problem.ProviderCapabilityMissing, bundle: "fix-ci"},
+		"mounts":                     {bundles: []string{strings.Replace(fixCI, "session: {", "session: {mounts: [{source: /srv, path: /srv, mode: write}], ", 1)}, code: problem.ProviderCapabilityMissing, bundle: "fix-ci"},
 		"caches":                     {bundles: []string{strings.Replace(fixCI, "session: {", "session: {caches: [{name: npm, path: /npm}], ", 1)}, code: problem.ProviderCapabilityMissing, bundle: "fix-ci"},
 		"image":                      {bundles: []string{strings.Replace(fixCI, "session: {", "session: {rootfs: {oci: 'x@sha256:"+strings.Repeat("0", 64)+"'}, ", 1)}, code: problem.ProviderCapabilityMissing, bundle: "fix-ci"},
 		"set_unknown":                {bundles: []string{plus("fix-ci", "egress: [{set: npm}]\n")}, with: []option{func(w *world) { w.opts.Sets = noSets{} }}, code: problem.ProviderCapabilityMissing, bundle: "fix-ci"},

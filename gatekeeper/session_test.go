@@ -253,6 +253,14 @@ func TestUnlimitedIsWritten(t *testing.T) {
 	}
 }
 
+func TestMountsReachTheSandbox(t *testing.T) {
+	w := newWorld(t, []string{strings.Replace(fixCI, "session: {", "session: {mounts: [{source: /srv/tools, path: /opt/tools}], ", 1)})
+	w.ended(w.take(failedRun("this")))
+	if got := w.room.specs[0].Mounts; len(got) != 1 || got[0] != (sandbox.Mount{Source: "/srv/tools", Path: "/opt/tools"}) {
+		t.Errorf("mounts %+v", got)
+	}
+}
+
 func TestLevels(t *testing.T) {
 	cases := map[string]struct {
 		report sandbox.Report
