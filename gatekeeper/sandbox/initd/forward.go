@@ -63,15 +63,21 @@ func (f *forwarder) serve(l net.Listener, handle func(*net.TCPConn)) error {
 // captured carries one redirected connection.
 func (f *forwarder) captured(c *net.TCPConn) {
 	target, err := originalTarget(c)
-	if err != nil {
-		reset(c) // not redirected: the agent connected to the listener's own port
+	if err != nil || target.Addr().IsLoopback() || target.Addr().IsUnspecified() {
+		reset(c)
 		return
 	}
 	f.tunnel(c, target.String())
 }
 
 // resolver carries one DNS-over-TCP connection.
-func (f *forwarder) resolver(c *net.TCPConn) { f.tunnel(c, DNSTarget) }
+func (f *forwarder) resolver(c *net.TCPConn) {
+	if _, err := originalTarget(c); err != nil {
+		reset(c)
+		return
+	}
+	f.tunnel(c, DNSTarget)
+}
 
 // plain carries one connection to the plain proxy listener, unread.
 func (f *forwarder) plain(c *net.TCPConn) {
@@ -229,26 +235,27 @@ func (f *forwarder) query(query []byte) ([]byte, error) {
 	return answer, err
 }
 
+// errDirect marks a connection to a listener's own port.
+var errDirect = errors.New("not redirected")
+
 // originalTarget returns the address that the agent asked the kernel for. SB-18:
-// a loopback target means that nothing was redirected, and is refused here.
+// a connection that nothing redirected is not the agent asking for somebody.
 func originalTarget(c *net.TCPConn) (netip.AddrPort, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	v6 := c.LocalAddr().(*net.TCPAddr).IP.To4() == nil
+	own := c.LocalAddr().(*net.TCPAddr).AddrPort()
+	own = netip.AddrPortFrom(own.Addr().Unmap(), own.Port())
 	var target netip.AddrPort
 	var serr error
-	if err := raw.Control(func(fd uintptr) { target, serr = originalOf(int(fd), v6) }); err != nil {
+	if err := raw.Control(func(fd uintptr) { target, serr = originalOf(int(fd), own.Addr().Is6()) }); err != nil {
 		return netip.AddrPort{}, err
 	}
-	if serr != nil {
-		return netip.AddrPort{}, serr
+	if serr == nil && target == own {
+		serr = errDirect
 	}
-	if target.Addr().IsLoopback() || target.Addr().IsUnspecified() {
-		return netip.AddrPort{}, errors.New("loopback target")
-	}
-	return target, nil
+	return target, serr
 }
 
 func originalOf(fd int, v6 bool) (netip.AddrPort, error) {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,6 +64,28 @@ func TestNamesGoToTheDoor(t *testing.T) {
 	r := run(t, sandbox.Spec{}, d, `getent ahostsv4 shop.example | head -n 1 | cut -d " " -f 1`)
 	if strings.TrimSpace(r.out) != "192.0.2.99" {
 		t.Errorf("inside: %q; the door saw %q", r.out, d.lines())
+	}
+}
+
+func TestDNSOverTCPAndForeignResolvers(t *testing.T) {
+	cases := map[string]string{
+		"SB-11_tcp_53":       tcp("8.8.8.8", "53", "x"),
+		"SB-11_tcp_53_v6":    tcp("2001:4860:4860::8888", "53", "x"),
+		"SB-11_own_loopback": tcp("127.0.0.1", "53", "x"),
+		"SB-11_udp_53":       `perl -MIO::Socket -e '$s = IO::Socket::INET->new(Proto => "udp", PeerAddr => "1.1.1.1", PeerPort => 53); print $s "question-of-17-b."; $s->recv($b, 9)'`,
+	}
+	for name, script := range cases {
+		t.Run(name, func(t *testing.T) {
+			d := openDoor(t, func(target string, c net.Conn) {
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+				_, _ = c.Read(make([]byte, 64))
+				_, _ = io.WriteString(c, "\x00\x03abc")
+			})
+			run(t, sandbox.Spec{}, d, script)
+			if !slices.Equal(d.lines(), []string{"CONNECT gatehouse-dns:53 HTTP/1.1"}) {
+				t.Errorf("the door saw %q", d.lines())
+			}
+		})
 	}
 }
 
