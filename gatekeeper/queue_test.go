@@ -86,10 +86,7 @@ func TestQueueProperties(t *testing.T) {
 		limit := rapid.IntRange(1, 4).Draw(t, "limit")
 		most := map[string]int{"": limit, "a": rapid.IntRange(1, 3).Draw(t, "a"), "b": rapid.IntRange(1, 3).Draw(t, "b")}
 		q := newQueue(limit)
-		type waiter struct {
-			p     *place
-			ready bool
-		}
+		type waiter struct{ p *place }
 		var in []*waiter
 		held := func() (n int, byKey map[string]int) {
 			byKey = map[string]int{}

@@ -41,7 +41,7 @@ func hostileEvent() *event.Event {
 			event.NewPassage("/workflow_run/head_branch", "head_branch", "a b;`x`", event.Member, ""),
 			event.NewPassage("/workflow_run/display_title", "display_title", "never delivered", event.Outsider, ""),
 		}
-		e.Payload = []byte(`{"workflow_run":{"id":9007199254740993,"name":"CI ‮"},"headers":{"Cookie":"a=b"},"pairs":[["Authorization","x"],["Host","y"]],"log":"TOKEN=abcdef"}`)
+		e.Payload = []byte(`{"workflow_run":{"id":9007199254740993,"name":"CI ` + "\u202e" + `"},"headers":{"Cookie":"a=b"},"pairs":[["Authorization","x"],["Host","y"]],"log":"TOKEN=abcdef"}`)
 		e.Prov = map[string]event.Origin{"": event.Member}
 	})
 }

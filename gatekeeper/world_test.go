@@ -21,7 +21,6 @@ import (
 	"go.uber.org/goleak"
 
 	"gatehouse/enforcers"
-	"gatehouse/gatekeeper/bundle"
 	"gatehouse/gatekeeper/sandbox"
 	"gatehouse/internal/blob"
 	"gatehouse/internal/event"
@@ -711,5 +710,3 @@ func writeGolden(t *testing.T, file string, got []byte) []byte {
 	}
 	return want
 }
-
-func modeOf(b *bundle.Bundle) string { return string(b.Mode) }

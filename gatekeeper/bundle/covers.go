@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// Covers reports whether a allows whatever o allows, rule by rule: each rule of
-// o must be covered by one single rule of a, and no union of rules is reasoned
+// Covers reports whether b allows whatever o allows, rule by rule: each rule of
+// o must be covered by one single rule of b, and no union of rules is reasoned
 // over. It compares what a session may do and what may start it; name, agent
-// and task are not authority. why names the first thing that a does not cover.
+// and task are not authority. why names the first thing that b does not cover.
 //
 // It never says yes about a field it does not know: TestCoversKnowsEveryField
 // fails when a field is added without a decision here.
-func (a *Bundle) Covers(o *Bundle) (ok bool, why string) {
+func (b *Bundle) Covers(o *Bundle) (ok bool, why string) {
 	for _, part := range []func(o *Bundle) string{
-		a.admissionLack, a.sessionLack, a.egressLack, a.gitLack, a.modelLack, a.listLack, a.enforcerLack,
+		b.admissionLack, b.sessionLack, b.egressLack, b.gitLack, b.modelLack, b.listLack, b.enforcerLack,
 	} {
 		if why := part(o); why != "" {
 			return false, why
@@ -27,48 +27,48 @@ func (a *Bundle) Covers(o *Bundle) (ok bool, why string) {
 	return true, ""
 }
 
-func (a *Bundle) admissionLack(o *Bundle) string {
+func (b *Bundle) admissionLack(o *Bundle) string {
 	switch {
-	case a.APIVersion != o.APIVersion || a.Kind != o.Kind:
+	case b.APIVersion != o.APIVersion || b.Kind != o.Kind:
 		return "apiVersion differs"
-	case a.Mode == Hard && o.Mode != Hard:
+	case b.Mode == Hard && o.Mode != Hard:
 		return "mode is weaker"
-	case a.Accepts != o.Accepts && o.Accepts.Below(a.Accepts):
-		return fmt.Sprintf("accepts %s, below %s", o.Accepts, a.Accepts)
-	case !a.ShadowOutsiders.covers(o.ShadowOutsiders):
+	case b.Accepts != o.Accepts && o.Accepts.Below(b.Accepts):
+		return fmt.Sprintf("accepts %s, below %s", o.Accepts, b.Accepts)
+	case !b.ShadowOutsiders.covers(o.ShadowOutsiders):
 		return "shadow_outsiders is new or lasts longer"
-	case !a.PerEntity.covers(o.PerEntity):
-		return fmt.Sprintf("per_entity %s is more than %s", o.PerEntity, a.PerEntity)
-	case o.Self != nil && (a.Self == nil || o.Self.Max > a.Self.Max):
+	case !b.PerEntity.covers(o.PerEntity):
+		return fmt.Sprintf("per_entity %s is more than %s", o.PerEntity, b.PerEntity)
+	case o.Self != nil && (b.Self == nil || o.Self.Max > b.Self.Max):
 		return "self is new or higher"
-	case o.Priority > a.Priority:
+	case o.Priority > b.Priority:
 		return "priority is higher"
 	}
 	for i := range o.Triggers {
-		if !slices.ContainsFunc(a.Triggers, func(t Trigger) bool { return t.covers(&o.Triggers[i]) }) {
+		if !slices.ContainsFunc(b.Triggers, func(t Trigger) bool { return t.covers(&o.Triggers[i]) }) {
 			return fmt.Sprintf("match[%d] starts on events that nothing there starts on", i)
 		}
 	}
-	return a.deliverLack(o)
+	return b.deliverLack(o)
 }
 
 // deliverLack compares delivered text. Less of it raises the floor and so
 // admits more events, more of it tells the agent more: for what an event can
 // start, both lists must be the same.
-func (a *Bundle) deliverLack(o *Bundle) string {
-	if o.Session.Payload != a.Session.Payload && (o.Session.Payload || len(o.Triggers) > 0) {
+func (b *Bundle) deliverLack(o *Bundle) string {
+	if o.Session.Payload != b.Session.Payload && (o.Session.Payload || len(o.Triggers) > 0) {
 		return "session.payload differs"
 	}
 	for _, t := range o.Triggers {
 		for _, k := range t.Kinds {
 			kind, _, _ := strings.Cut(k, ".")
-			if !slices.Equal(a.deliverFor(t.Source, kind), o.deliverFor(t.Source, kind)) {
+			if !slices.Equal(b.deliverFor(t.Source, kind), o.deliverFor(t.Source, kind)) {
 				return "session.deliver differs for " + k
 			}
 		}
 	}
 	if len(o.Triggers) == 0 {
-		all := a.allDelivered()
+		all := b.allDelivered()
 		for _, p := range o.Session.Deliver {
 			if !slices.Contains(all, p) {
 				return "session.deliver adds " + p
@@ -91,8 +91,8 @@ func (b *Bundle) allDelivered() []string {
 	return all
 }
 
-func (a *Bundle) sessionLack(o *Bundle) string {
-	s, t := &a.Session, &o.Session
+func (b *Bundle) sessionLack(o *Bundle) string {
+	s, t := &b.Session, &o.Session
 	switch {
 	case s.Provider != t.Provider:
 		return "session.provider differs"
@@ -104,9 +104,9 @@ func (a *Bundle) sessionLack(o *Bundle) string {
 		return "session.workspace.quota is more than " + s.Workspace.Quota.String()
 	case t.Timeout > s.Timeout:
 		return "session.timeout is longer than " + s.Timeout.String()
-	case o.Credentials.rank() > a.Credentials.rank():
-		return "credentials is weaker than " + a.Credentials.Policy
-	case !a.Credentials.Weaker.covers(o.Credentials.Weaker):
+	case o.Credentials.rank() > b.Credentials.rank():
+		return "credentials is weaker than " + b.Credentials.Policy
+	case !b.Credentials.Weaker.covers(o.Credentials.Weaker):
 		return "credentials: compatibility lasts longer"
 	}
 	for _, m := range t.Mounts {
@@ -139,9 +139,9 @@ func (a *Bundle) sessionLack(o *Bundle) string {
 	return ""
 }
 
-func (a *Bundle) egressLack(o *Bundle) string {
+func (b *Bundle) egressLack(o *Bundle) string {
 	for i := range o.Egress {
-		if !slices.ContainsFunc(a.Egress, func(e Egress) bool { return e.covers(&o.Egress[i]) }) {
+		if !slices.ContainsFunc(b.Egress, func(e Egress) bool { return e.covers(&o.Egress[i]) }) {
 			return fmt.Sprintf("egress[%d] (%s%s%s) is covered by no single rule", i, o.Egress[i].Set, o.Egress[i].Host, o.Egress[i].TCP)
 		}
 	}
@@ -173,8 +173,8 @@ func addressesCover(a, b []netip.Prefix) bool {
 	return allCovered(b, a, func(p, q netip.Prefix) bool { return p.Bits() <= q.Bits() && p.Contains(q.Addr()) })
 }
 
-func (a *Bundle) gitLack(o *Bundle) string {
-	g, h := a.Git, o.Git
+func (b *Bundle) gitLack(o *Bundle) string {
+	g, h := b.Git, o.Git
 	switch {
 	case h == nil:
 		return ""
@@ -208,15 +208,15 @@ func (a *Bundle) gitLack(o *Bundle) string {
 	return ""
 }
 
-func (a *Bundle) modelLack(o *Bundle) string {
+func (b *Bundle) modelLack(o *Bundle) string {
 	for i, m := range o.Models {
-		if !slices.ContainsFunc(a.Models, func(x Model) bool {
+		if !slices.ContainsFunc(b.Models, func(x Model) bool {
 			return x.Connection == m.Connection && m.MaxOutputTokens <= x.MaxOutputTokens && allCovered(m.Allow, x.Allow, modelCovers)
 		}) {
 			return fmt.Sprintf("models[%d] is covered by no single entry", i)
 		}
 	}
-	switch s, t := a.Spend, o.Spend; {
+	switch s, t := b.Spend, o.Spend; {
 	case t == nil:
 	case s == nil:
 		return "spend is new"
@@ -228,21 +228,21 @@ func (a *Bundle) modelLack(o *Bundle) string {
 	return ""
 }
 
-func (a *Bundle) listLack(o *Bundle) string {
+func (b *Bundle) listLack(o *Bundle) string {
 	switch {
-	case !subset(o.Operations, a.Operations):
+	case !subset(o.Operations, b.Operations):
 		return "operations adds one"
-	case !subset(o.Telemetry, a.Telemetry):
+	case !subset(o.Telemetry, b.Telemetry):
 		return "telemetry adds a connection"
 	}
 	return ""
 }
 
-// enforcerLack: an enforcer can only refuse, so o must have all of a's, as hard
+// enforcerLack: an enforcer can only refuse, so o must have all of b's, as hard
 // as there, and may have more.
-func (a *Bundle) enforcerLack(o *Bundle) string {
-	for _, name := range slices.Sorted(maps.Keys(a.Enforcers)) {
-		mine, theirs := a.Enforcers[name], o.Enforcers[name]
+func (b *Bundle) enforcerLack(o *Bundle) string {
+	for _, name := range slices.Sorted(maps.Keys(b.Enforcers)) {
+		mine, theirs := b.Enforcers[name], o.Enforcers[name]
 		switch {
 		case mine.Module != theirs.Module || !reflect.DeepEqual(mine.Params, theirs.Params):
 			return "enforcers." + name + " is missing or another module"

@@ -98,23 +98,6 @@ func refSegment(s string) bool {
 		!strings.HasPrefix(s, ".") && !strings.HasSuffix(s, ".") && !strings.HasSuffix(s, ".lock") && s != "@"
 }
 
-// refMatch reports whether a ref is under the pattern, {entity} being entity.
-func refMatch(pattern, ref, entity string) bool {
-	ps, rs := strings.Split(pattern, "/"), strings.Split(ref, "/")
-	for i, p := range ps {
-		switch {
-		case p == "**":
-			return len(rs) > i && rs[i] != ""
-		case i >= len(rs) || rs[i] == "":
-			return false
-		case p == "*" || p == entityMark && rs[i] == entity && entity != "" || p == rs[i]:
-		default:
-			return false
-		}
-	}
-	return len(ps) == len(rs)
-}
-
 // refCovers reports whether a matches whatever b matches.
 func refCovers(a, b string) bool {
 	as, bs := strings.Split(a, "/"), strings.Split(b, "/")
@@ -138,9 +121,6 @@ func refCovers(a, b string) bool {
 func denyPath(s string) bool {
 	return s == "**" || !strings.HasPrefix(s, "/") && urlPath("/"+s)
 }
-
-// denyMatch reports whether a changed path is denied.
-func denyMatch(pattern, path string) bool { return pathMatch("/"+pattern, "/"+path) }
 
 // denyCovers reports whether a denies whatever b denies.
 func denyCovers(a, b string) bool { return pathCovers("/"+a, "/"+b) }
