@@ -10,10 +10,6 @@ import (
 	"gatehouse/internal/problem"
 )
 
-// codePerSubject is the server's "maximum messages per subject exceeded", the
-// answer of a write-once subject that is taken. nats.go has no name for it.
-const codePerSubject jetstream.ErrorCode = 10077
-
 // wrongSequence reports whether the server refused a publish because the
 // subject does not end where the writer thinks. Replicated streams have a code
 // of their own for it.

@@ -1,6 +1,7 @@
 package bus_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -192,6 +193,32 @@ func (p *proxy) cut() {
 		_ = c.Close()
 	}
 	p.conns = nil
+}
+
+// TestServerThatTakesTooLittle: a record that the server will never take stops
+// the pump with the setting's name, and doctor shows it before that.
+func TestServerThatTakesTooLittle(t *testing.T) {
+	srv, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(), MaxPayload: 64 << 10,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
+	if !srv.ReadyForConnections(deadline) {
+		t.Fatal("the server did not start")
+	}
+	b, j := open(t, bus.Options{URL: "nats://" + srv.Addr().String()}), openJournal(t, t.TempDir())
+	drift, err := b.Drift(context60(t))
+	if err != nil || len(drift) != 1 || drift[0].Field != "max_payload" {
+		t.Fatalf("drift %v, %v", drift, err)
+	}
+	add(t, j, receipt(1, 0), event("big", strings.Repeat("x", 100<<10)))
+	var d *bus.DriftError
+	if err := stopsWith(t, b, pumping(t, b, j)); !errors.As(err, &d) || d.Differences[0].Field != "max_payload" {
+		t.Fatal(err)
+	}
 }
 
 func TestOpenRefusesOptionsThatMakeNoSense(t *testing.T) {

@@ -254,13 +254,13 @@ func (p *pump) publish() error {
 		l := p.waiting[0]
 		p.waiting = p.waiting[1:]
 		m := l.queue[0].msg
-		if len(m.Data) > MaxMessage || int64(len(m.Data)) > p.bus.nc.MaxPayload() {
-			return fmt.Errorf("bus: the message on %s is larger than the server takes (%d bytes)", l.subject, len(m.Data))
-		}
 		nm := nats.NewMsg(m.Subject)
 		nm.Data = m.Data
 		for k, v := range m.Header {
 			nm.Header.Set(k, v)
+		}
+		if most := p.bus.nc.MaxPayload(); int64(nm.Size()) > most {
+			return &DriftError{[]Difference{{Field: "max_payload", Want: fmt.Sprint(nm.Size()), Have: fmt.Sprint(most), Loses: true}}}
 		}
 		p.flying++
 		l.tries++
@@ -285,7 +285,11 @@ func (p *pump) settle(ctx context.Context, a answer) error {
 		// The message keeps its place in the count of publishes in flight while a
 		// goroutine of its own reads the subject back.
 		first, last, tries := l.queue[0].msg, l.last, l.tries
-		p.bus.o.Log.DebugContext(ctx, "unclear answer", slog.String("subject", l.subject), slog.Any("err", a.err))
+		level := slog.LevelDebug
+		if tries%10 == 5 { // for example a full stream; the record waits in the journal
+			level = slog.LevelWarn
+		}
+		p.bus.o.Log.Log(ctx, level, "publish not confirmed", slog.String("subject", l.subject), slog.Int("try", tries), slog.Any("err", a.err))
 		go func() { p.answers <- p.bus.settle(ctx, l.stream, first, last, tries) }()
 		return nil
 	case a.absent:

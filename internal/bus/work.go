@@ -52,7 +52,9 @@ func (b *Bus) Work(ctx context.Context, stream, durable string, fn func(context.
 	slots := make(chan struct{}, workers)
 	for failures := 0; ctx.Err() == nil; failures++ {
 		pause(ctx, min(time.Duration(failures)*100*time.Millisecond, 5*time.Second))
-		msgs, err := cons.Messages(jetstream.PullMaxMessages(2 * workers))
+		// One at a time: a message that waits in this client while every worker is
+		// busy would run into its acknowledgement time and be handed out twice.
+		msgs, err := cons.Messages(jetstream.PullMaxMessages(1))
 		if err != nil {
 			b.o.Log.WarnContext(ctx, "couldn't pull messages", slog.String("consumer", durable), slog.Any("err", err))
 			continue
