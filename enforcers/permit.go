@@ -146,6 +146,15 @@ func (p *Permit) Use() error {
 	return nil
 }
 
+// Void ends a Permit that nobody used: it writes a not_forwarded outcome with
+// code. On a used, finished or invalid Permit it does nothing.
+func (p *Permit) Void(code string) {
+	if p.genuine() && p.state.CompareAndSwap(0, permitUsed|permitDone) {
+		p.gate.rec.Outcome(p.receipt, Outcome{Effect: NotForwarded, Code: code})
+		p.gate.finished(p)
+	}
+}
+
 // Progress writes a progress receipt; in hard mode it returns once the receipt
 // is durable, and an error means that no further byte may move.
 func (p *Permit) Progress(ctx context.Context, o Outcome) error {

@@ -94,7 +94,7 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Close drops every pooled connection.
+// Close drops every pooled connection, in use or not.
 func (c *Client) Close() error {
 	c.pool.close()
 	return nil

@@ -26,9 +26,7 @@ import (
 // An error is a *problem.Error whose code stands in the outcome as well.
 func (c *Client) Do(p *enforcers.Permit, r *http.Request) (*http.Response, error) {
 	if err := p.Use(); err != nil {
-		if p.Live() != nil {
-			p.Done(enforcers.Outcome{Effect: enforcers.NotForwarded, Code: string(problem.CodeOf(err))})
-		}
+		p.Void(string(problem.CodeOf(err)))
 		return nil, err
 	}
 	x := &exchange{p: p, began: r.Context()}

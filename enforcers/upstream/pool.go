@@ -21,10 +21,9 @@ type poolKey struct {
 
 // pool holds the HTTP connections, in use or idle.
 type pool struct {
-	keep   time.Duration
-	mu     sync.Mutex
-	closed bool
-	by     map[poolKey]map[*client]struct{}
+	keep time.Duration
+	mu   sync.Mutex
+	by   map[poolKey]map[*client]struct{}
 }
 
 // client is one HTTP connection. Reserve and Release on cc arbitrate its use.
@@ -56,11 +55,6 @@ func (p *pool) add(key poolKey, k *conn, cc *http.ClientConn) *client {
 	c.idle = time.AfterFunc(p.keep, func() { p.drop(key, c) })
 	c.idle.Stop()
 	p.mu.Lock()
-	if p.closed {
-		p.mu.Unlock()
-		_ = cc.Close()
-		return c
-	}
 	if p.by == nil {
 		p.by = make(map[poolKey]map[*client]struct{})
 	}
@@ -95,7 +89,6 @@ func (p *pool) drop(key poolKey, c *client) {
 
 func (p *pool) close() {
 	p.mu.Lock()
-	p.closed = true
 	all := p.by
 	p.by = nil
 	p.mu.Unlock()

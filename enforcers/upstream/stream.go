@@ -19,9 +19,7 @@ import (
 // CloseWrite ends one direction.
 func (c *Client) Dial(ctx context.Context, p *enforcers.Permit) (net.Conn, error) {
 	if err := p.Use(); err != nil {
-		if p.Live() != nil {
-			p.Done(enforcers.Outcome{Effect: enforcers.NotForwarded, Code: string(problem.CodeOf(err))})
-		}
+		p.Void(string(problem.CodeOf(err)))
 		return nil, err
 	}
 	l := leaveOf(p)
@@ -40,7 +38,8 @@ func (c *Client) Dial(ctx context.Context, p *enforcers.Permit) (net.Conn, error
 	m := &meter{permit: p, limits: p.Grant().Limits.Or(), ctx: p.Context(), at: time.Now()}
 	m.pin(k.addr)
 	s := &Stream{conn: k, m: m}
-	m.idle = time.AfterFunc(m.limits.Idle, func() { s.end(enforcers.CodeTimeout) })
+	m.idle = time.AfterFunc(time.Hour, func() { s.end(enforcers.CodeTimeout) })
+	m.idle.Reset(m.limits.Idle) // not before the callback can see m.idle
 	return s, nil
 }
 
