@@ -47,6 +47,7 @@ type Options struct {
 // Observation is what metrics learn of one request.
 type Observation struct {
 	Endpoint string // "" when there is no such endpoint
+	Source   string // its source, "unknown" without one
 	Status   int    // HTTP status
 	Result   string // accepted, duplicate, unrecognized, quarantined, or a problem code
 	Bytes    int
@@ -241,12 +242,15 @@ func (in *Intake) serve(w http.ResponseWriter, r *http.Request) {
 	g := in.names[r.PathValue("endpoint")]
 	a := in.handle(w, r, g)
 	a.write(w)
-	seen := Observation{Status: a.status, Result: a.result, Bytes: a.bytes, Took: time.Since(began)}
+	seen := Observation{Source: "unknown", Status: a.status, Result: a.result, Bytes: a.bytes, Took: time.Since(began)}
 	if g != nil {
-		seen.Endpoint = g.Name
+		seen.Endpoint, seen.Source = g.Name, g.traits.Name
 	}
 	if in.o.Seen != nil {
 		in.o.Seen(seen)
+	}
+	if a.result == event.KindQuarantined {
+		in.o.Log.LogAttrs(r.Context(), slog.LevelWarn, "ingest.quarantined", slog.String("endpoint", seen.Endpoint), slog.String("event", a.id))
 	}
 	// No header, no body, no name that a stranger chose: IN-14.
 	in.o.Log.LogAttrs(r.Context(), slog.LevelDebug, "ingest.answered", slog.String("endpoint", seen.Endpoint),

@@ -63,6 +63,7 @@ type nodeOptions struct {
 	endpoints []ingest.Endpoint
 	now       func() time.Time
 	log       *slog.Logger
+	seen      func(ingest.Observation)
 }
 
 func githubSource(secrets ...string) (ingest.Source, error) {
@@ -99,7 +100,7 @@ func start(t *testing.T, o nodeOptions) *node {
 		t.Fatal(err)
 	}
 	n := &node{t: t, dir: o.dir, j: j}
-	n.in, err = ingest.New(context.Background(), ingest.Options{Journal: j, Blobs: blobs, Endpoints: o.endpoints, Memory: o.memory, Now: o.now, Log: o.log})
+	n.in, err = ingest.New(context.Background(), ingest.Options{Journal: j, Blobs: blobs, Endpoints: o.endpoints, Memory: o.memory, Now: o.now, Log: o.log, Seen: o.seen})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -471,5 +472,27 @@ func TestLargePayloadGoesToBlob(t *testing.T) {
 	}
 	if !bytes.Equal(kept, body) {
 		t.Errorf("blob differs from the body: %d and %d bytes", len(kept), len(body))
+	}
+}
+
+// What metrics learn are closed words, whatever a stranger calls an endpoint.
+func TestObservations(t *testing.T) {
+	var mu sync.Mutex
+	var got []string
+	n := start(t, nodeOptions{seen: func(o ingest.Observation) {
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, fmt.Sprintf("%s %s %d %s", o.Endpoint, o.Source, o.Status, o.Result))
+	}})
+	body := corpus(t, "github/issue_comment__created.json")
+	for _, d := range []delivery{{body: body}, {body: body}, {body: body, kind: "push", id: "x"}, {body: []byte(`{"a":1,"A":2}`)}, {body: []byte("{}"), kind: "new_one"},
+		{body: body, endpoint: "made-up-name"}, {body: body, key: "another secret, which nobody set"}} {
+		n.send(d)
+	}
+	n.stop()
+	want := []string{"main github 200 accepted", "main github 200 duplicate", "main github 200 duplicate", "main github 200 quarantined", "main github 200 unrecognized",
+		" unknown 401 unauthorized", "main github 401 unauthorized"}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("observed\n%q, want\n%q", got, want)
 	}
 }

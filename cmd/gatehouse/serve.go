@@ -130,11 +130,12 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	}
 
 	// The way in: hooks -> ingest -> journal -> bus.
+	metrics := diag.NewMetrics(version)
 	endpoints, err := endpointsOf(cfg)
 	if err != nil {
 		return nil, err
 	}
-	if n.intake, err = ingest.New(ctx, ingest.Options{Journal: n.journal, Blobs: blobs, Endpoints: endpoints, Log: o.log}); err != nil {
+	if n.intake, err = ingest.New(ctx, ingest.Options{Journal: n.journal, Blobs: blobs, Endpoints: endpoints, Log: o.log, Seen: seen(metrics)}); err != nil {
 		return nil, err
 	}
 	busOptions := bus.Options{Node: cfg.Node, URL: cfg.NATS.URL, Creds: cfg.Path(cfg.NATS.Creds), Log: o.log}
@@ -199,7 +200,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		return nil, err
 	}
 
-	if err := n.serve(ctx, cfg, state, operator, diag.Handler(diag.NewMetrics(version), health), kept); err != nil {
+	if err := n.serve(ctx, cfg, state, operator, diag.Handler(metrics, health), kept); err != nil {
 		return nil, err
 	}
 	// Compiling takes seconds on a cold cache; deliveries do not wait for it, and

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"gatehouse/ingest/webhook"
 	"gatehouse/internal/bus"
 	"gatehouse/internal/config"
+	"gatehouse/internal/diag"
 	"gatehouse/internal/event"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/secret"
@@ -125,6 +127,17 @@ func endpointsOf(cfg *config.Config) ([]ingest.Endpoint, error) {
 		out = append(out, ep)
 	}
 	return out, nil
+}
+
+// seen counts what senders were answered. Labels are closed lists: no name that
+// a stranger chose becomes one.
+func seen(m *diag.Metrics) func(ingest.Observation) {
+	return func(o ingest.Observation) {
+		m.IngestRequests.WithLabelValues(o.Source, o.Result).Inc()
+		if o.Status == http.StatusOK {
+			m.IngestBytes.WithLabelValues(o.Source).Observe(float64(o.Bytes))
+		}
+	}
 }
 
 // vocabulary is what lint may know of one kind of event: the source's own tables.

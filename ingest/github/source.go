@@ -55,7 +55,7 @@ func New(o Options) (*Source, error) {
 	return &Source{o: o, secrets: secrets, kinds: kinds, other: other}, nil
 }
 
-// Traits: GitHub delivers up to 25 MB, waits 10 s, never retries by itself and
+// Traits returns the vendor's constants: GitHub delivers up to 25 MB, waits 10 s, never retries by itself and
 // redelivers for 3 days (7 on Enterprise Server).
 func (*Source) Traits() ingest.Traits {
 	return ingest.Traits{Name: Name, MaxBody: 25 << 20, Timeout: 9 * time.Second, Window: 7 * 24 * time.Hour, ByBody: true,

@@ -57,7 +57,7 @@ func New(o Options) (*Source, error) {
 	return &Source{o: o, secrets: secrets, now: o.Now, kinds: kinds(), other: other}, nil
 }
 
-// Traits: Linear waits 5 s, counts nothing but 200 as success and repeats a
+// Traits returns the vendor's constants: Linear waits 5 s, counts nothing but 200 as success and repeats a
 // failed delivery for six hours.
 func (*Source) Traits() ingest.Traits {
 	return ingest.Traits{Name: Name, MaxBody: 1 << 20, Timeout: 4500 * time.Millisecond, Window: 24 * time.Hour, ByBody: true}

@@ -36,7 +36,7 @@ func New(o Options) (*Source, error) {
 	return &Source{secrets: secrets, kinds: kinds(), other: other}, nil
 }
 
-// Traits: Sentry waits one second, and an internal integration gets one attempt.
+// Traits returns the vendor's constants: Sentry waits one second, and an internal integration gets one attempt.
 // Published ones retry for about a quarter of an hour with the same body.
 func (*Source) Traits() ingest.Traits {
 	t := ingest.Traits{Name: Name, MaxBody: 1 << 20, Timeout: 900 * time.Millisecond, Window: 24 * time.Hour, ByBody: true,
