@@ -53,8 +53,10 @@ func (c *Client) Do(p *enforcers.Permit, r *http.Request) (*http.Response, error
 	return resp, nil
 }
 
-// send puts out on a connection. Only a pooled connection that broke before
-// anything at all went out is replaced, once, by a new one.
+// send puts out on a connection. A pooled connection may have been given up by
+// the server a moment ago: then a request that cannot have had an effect, since
+// nothing of it went out or its method has none, is sent once more on a new
+// one. Nothing else is ever sent twice.
 func (c *Client) send(ctx context.Context, x *exchange, out *http.Request) (resp *http.Response, effect string, err error) {
 	l := leaveOf(x.p)
 	acquire := c.acquire
@@ -62,14 +64,15 @@ func (c *Client) send(ctx context.Context, x *exchange, out *http.Request) (resp
 		acquire = c.dedicated
 	}
 	k, err := acquire(ctx, l)
+	effect = enforcers.NotForwarded
 	for {
 		if err != nil {
-			return nil, enforcers.NotForwarded, err
+			return nil, effect, err
 		}
 		x.m.pin(k.conn.addr)
 		if err := c.inject(ctx, x.p, out, k); err != nil {
 			k.cc.Release()
-			return nil, enforcers.NotForwarded, err
+			return nil, effect, err
 		}
 		x.m.head(0, headSize(out.Method, out.URL.RequestURI(), out.Header), 0)
 		before := k.conn.sent.Load()
@@ -83,9 +86,11 @@ func (c *Client) send(ctx context.Context, x *exchange, out *http.Request) (resp
 			}
 			return resp, "", nil
 		case k.conn.sent.Load() != before:
-			return nil, enforcers.Unknown, err
-		case !k.reused || out.Body != nil || ctx.Err() != nil:
-			return nil, enforcers.NotForwarded, err
+			effect = enforcers.Unknown
+		}
+		harmless := effect == enforcers.NotForwarded || out.Method == http.MethodGet || out.Method == http.MethodHead
+		if !k.reused || !harmless || out.Body != nil || ctx.Err() != nil {
+			return nil, effect, err
 		}
 		k, err = c.fresh(ctx, l)
 	}
@@ -149,6 +154,7 @@ func (x *exchange) request(ctx context.Context, r *http.Request) (*http.Request,
 		out.Method = h.Method
 		out.URL = &url.URL{Scheme: to.Scheme(), Host: to.HostPort(), Opaque: h.Path, RawQuery: h.Query}
 	}
+	out.Body = nil
 	if r.Body != nil && r.Body != http.NoBody {
 		out.Body = &upload{ReadCloser: r.Body, m: x.m}
 	}
