@@ -17,10 +17,24 @@ import (
 const testPolicy = `{"bundle":"t","digest":"d","egress":[` +
 	`{"host":"api.good.test","id":"egress[0]","methods":["GET"],"paths":["/v1/**"],"ports":[443],"schemes":["https"]}]}`
 
-// shared is one host for all tests of the package: compiling std.wasm takes
-// seconds.
+// CacheVariable names the compile cache that all hosts of this test binary
+// share: compiling std.wasm takes seconds, and minutes under the race detector.
+const CacheVariable = "GATEHOUSE_TEST_WASM_CACHE"
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "gatehouse-wasm-")
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv(CacheVariable, dir)
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// shared is one host for the tests that need no host of their own.
 var shared = sync.OnceValues(func() (*Host, error) {
-	return NewHost(context.Background(), Options{})
+	return NewHost(context.Background(), Options{CacheDir: os.Getenv(CacheVariable)})
 })
 
 func testHost(t testing.TB) *Host {
@@ -132,7 +146,7 @@ func TestClosedEnforcer(t *testing.T) {
 
 // TestEvictionMakesRoom runs more pools than the host may hold instances.
 func TestEvictionMakesRoom(t *testing.T) {
-	h, err := NewHost(t.Context(), Options{Instances: 2, CacheDir: filepath.Join(t.TempDir(), "cache")})
+	h, err := NewHost(t.Context(), Options{Instances: 2, CacheDir: os.Getenv(CacheVariable)})
 	if err != nil {
 		t.Fatal(err)
 	}

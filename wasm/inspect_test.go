@@ -99,3 +99,39 @@ func TestStats(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+func TestDescriptions(t *testing.T) {
+	h := newHost(t)
+	for name, c := range map[string]struct{ description, fault string }{
+		"plain":           {`{"actions":["dns.query"],"name":"x","version":"1.0"}`, ""},
+		"bodies":          {`{"actions":["http.request"],"body":"whole","body_bytes":10,"name":"x","version":"1"}`, ""},
+		"unknown_kind":    {`{"actions":["shell.run"],"name":"x","version":"1"}`, wasm.BadOutput},
+		"unknown_key":     {`{"actions":[],"author":"me","name":"x","version":"1"}`, wasm.BadOutput},
+		"control_text":    {`{"actions":[],"name":"x\u001b[31m","version":"1"}`, wasm.BadOutput},
+		"rule_with_space": {`{"actions":[],"name":"x","rules":["a b"],"version":"1"}`, wasm.BadOutput},
+		"body_unbounded":  {`{"actions":[],"body":"whole","name":"x","version":"1"}`, wasm.BadOutput},
+		"body_unknown":    {`{"actions":[],"body":"all","body_bytes":1,"name":"x","version":"1"}`, wasm.BadOutput},
+		"trailing":        {`{"actions":[],"name":"x","version":"1"}{}`, wasm.BadOutput},
+		"not_json":        {`x`, wasm.BadOutput},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &hostile.Guest{}
+			g.Data(1024, []byte(c.description))
+			g.Functions = func(m *hostile.Builder) {
+				m.Export("gatehouse_describe", m.Func(nil, []byte{hostile.I64}, nil, hostile.Packed(1024, int64(len(c.description)))))
+			}
+			m, err := h.Load(t.Context(), "g", g.Module())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close(t.Context())
+			e, err := m.Enforcer(t.Context(), empty)
+			if faultCode(err) != c.fault || (err == nil) != (c.fault == "") {
+				t.Fatalf("got %v", err)
+			}
+			if err == nil {
+				e.Close()
+			}
+		})
+	}
+}

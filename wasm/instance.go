@@ -239,6 +239,12 @@ func (in *instance) describe(ctx context.Context) error {
 			return fault(BadOutput, "the description names an unknown action kind")
 		}
 	}
+	for _, text := range append([]string{in.about.Name, in.about.Version}, in.about.Rules...) {
+		// Shown to operators: codes, as in an answer, and no control sequences.
+		if _, rest, ok := token([]byte(text), 128, isRule); !ok || len(rest) > 0 {
+			return fault(BadOutput, "the description holds text that is no code")
+		}
+	}
 	if b := in.about; !slices.Contains([]string{"", "prefix", "whole"}, b.Body) || (b.Body == "") != (b.BodyBytes == 0) || b.BodyBytes < 0 {
 		return fault(BadOutput, "the description asks for bodies in no known way")
 	}

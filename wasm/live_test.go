@@ -36,9 +36,10 @@ func newHost(t testing.TB) *wasm.Host {
 	return h
 }
 
-// shared is one host for the tests that need the built-in module: compiling it
-// takes seconds.
-var shared = sync.OnceValues(func() (*wasm.Host, error) { return wasm.NewHost(context.Background(), wasm.Options{}) })
+// shared is one host for the tests that need the built-in module.
+var shared = sync.OnceValues(func() (*wasm.Host, error) {
+	return wasm.NewHost(context.Background(), wasm.Options{CacheDir: os.Getenv(wasm.CacheVariable)})
+})
 
 func sharedHost(t testing.TB) *wasm.Host {
 	t.Helper()

@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"errors"
+	"os"
 	"testing"
 
 	"gatehouse/enforcers"
@@ -19,7 +20,7 @@ func TestReplay(t *testing.T) {
 	want := Recorded{Module: e.Digest(), Verdict: v}
 	configure := Configure([]byte(testPolicy), BuiltinParams("egress"))
 
-	h, err := NewHost(t.Context(), Options{})
+	h, err := NewHost(t.Context(), Options{CacheDir: os.Getenv(CacheVariable)})
 	if err != nil {
 		t.Fatal(err)
 	}
