@@ -126,7 +126,7 @@ func (r Report) Proven() map[Capability]bool {
 	out := make(map[Capability]bool)
 	for _, c := range r.Cases {
 		ok, seen := out[c.Proves]
-		out[c.Proves] = c.Outcome != Failed && (ok || !seen)
+		out[c.Proves] = (c.Outcome == Passed || c.Outcome == Absent) && (ok || !seen)
 	}
 	return out
 }

@@ -39,7 +39,7 @@ func openCgroup(path string) (*cgroup, error) {
 		path = own
 	}
 	for _, controller := range []string{"memory", "pids", "cpu"} {
-		if err := os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+controller), 0); err != nil {
+		if err := set(path, "cgroup.subtree_control", "+"+controller); err != nil {
 			return nil, problem.Wrap(err, problem.ProviderCapabilityMissing, "the delegated cgroup has no "+controller+" controller", "set Delegate=memory pids cpu in the unit")
 		}
 	}
@@ -73,7 +73,17 @@ func makeRoom(path string) error {
 	if err := os.Mkdir(node, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	return os.WriteFile(filepath.Join(node, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
+	return set(node, "cgroup.procs", strconv.Itoa(os.Getpid()))
+}
+
+// set writes one of the kernel's files, and never makes one.
+func set(dir, name, value string) error {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
 }
 
 // cgroupLeaf is one session's cgroup.
@@ -102,7 +112,7 @@ func (c *cgroup) leaf(session string, memory, pids int64, cpus float64) (*cgroup
 		l.limits["cpu.max"] = fmt.Sprintf("%d %d", int64(math.Ceil(cpus*period)), period)
 	}
 	for name, value := range l.limits {
-		err := os.WriteFile(filepath.Join(l.path, name), []byte(value), 0)
+		err := set(l.path, name, value)
 		if err != nil && name == "memory.swap.max" && errors.Is(err, os.ErrNotExist) {
 			delete(l.limits, name) // a kernel without swap accounting has no swap to give
 			err = nil
@@ -166,7 +176,7 @@ func pidOf(pidfd int) (string, error) {
 }
 
 // kill ends every process of the leaf at once.
-func (l *cgroupLeaf) kill() { _ = os.WriteFile(filepath.Join(l.path, "cgroup.kill"), []byte("1"), 0) }
+func (l *cgroupLeaf) kill() { _ = set(l.path, "cgroup.kill", "1") }
 
 // remove waits for the dead to leave and removes the leaf.
 func (l *cgroupLeaf) remove() error {
