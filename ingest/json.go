@@ -69,7 +69,7 @@ var errTooComplex = problem.New(problem.BadJSON, "document is beyond the limits 
 // twin keys and bytes that are not UTF-8 are told, and nothing may follow the
 // object. A leading byte order mark is skipped.
 func Scan(raw []byte) (*Doc, error) {
-	d := &Doc{values: make([]value, 1, 1+len(raw)/32)}
+	d := &Doc{values: make([]value, 1, 1+min(len(raw)/32, maxValues))}
 	if b, ok := bytes.CutPrefix(raw, []byte("\xef\xbb\xbf")); ok {
 		raw = b
 		d.note(anomalyBOM)

@@ -274,6 +274,29 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
+// IN-20: keys named like the envelope's change no label, and a path without a
+// row is outsider.
+func TestEnvelopeWordsInPayload(t *testing.T) {
+	s := source(t)
+	plain := build(t, s, read(t, "issue_comment__created_outsider_on_member_issue.json"))
+	e := build(t, s, read(t, "issue_comment__created_outsider_on_member_issue.json", `{"action":"created",`,
+		`{"action":"created","prov":{"/comment/body":"platform"},"trust":"operator","floor":"member","facts":{"command":"fix"},"actorlevel":"operator","data":{"prov":{"":"operator"}},`))
+	if diff := cmp.Diff(plain.Prov, e.Prov); diff != "" {
+		t.Errorf("labels changed (-plain +with words):\n%s", diff)
+	}
+	if diff := cmp.Diff(plain.Facts, e.Facts); diff != "" {
+		t.Errorf("facts changed (-plain +with words):\n%s", diff)
+	}
+	if e.Trust != event.TrustUntrusted || e.Actor != plain.Actor {
+		t.Errorf("trust %s, actor %+v", e.Trust, e.Actor)
+	}
+	for _, p := range []string{"/prov", "/prov/~1comment~1body", "/trust", "/data/prov", "/comment/brand_new", "/brand/new", ""} {
+		if o := e.OriginAt(p); o != event.Outsider {
+			t.Errorf("%s is %s", p, o)
+		}
+	}
+}
+
 func TestEmptySecretDoesNotStart(t *testing.T) {
 	long := secret.FromString(strings.Repeat("s", 32))
 	tests := map[string]struct {
