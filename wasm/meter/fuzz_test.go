@@ -22,6 +22,9 @@ func FuzzRewrite(f *testing.F) {
 		if len(module) > 1<<16 {
 			return
 		}
+		if b := meter.Custom(module, "x"); len(b) > len(module) {
+			t.Errorf("a section of %d bytes in a module of %d", len(b), len(module))
+		}
 		m, err := meter.Rewrite(module, limits)
 		if err != nil {
 			var r *meter.Refusal
