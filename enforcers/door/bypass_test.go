@@ -50,11 +50,9 @@ func stopped(status int, code string) want {
 	return want{status: status, effect: enforcers.Allow, passed: true, code: "listed", outcome: code, queries: -1}
 }
 
-func (w want) at(rule string) want   { w.rule = rule; return w }
-func (w want) dialed(n int64) want   { w.dials = n; return w }
-func (w want) asked(n int) want      { w.queries = n; return w }
-func (w want) because(c string) want { w.outcome = c; return w }
-func (w want) in(status int) want    { w.status = status; return w }
+func (w want) at(rule string) want { w.rule = rule; return w }
+func (w want) dialed(n int64) want { w.dials = n; return w }
+func (w want) asked(n int) want    { w.queries = n; return w }
 func both(do func(*inside) reply, w want) row {
 	return row{do: do, hard: w, shadow: w}
 }

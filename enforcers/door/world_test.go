@@ -557,6 +557,7 @@ type setup struct {
 	clock    func() time.Time
 	resolve  time.Duration // for the upstream's DNS, 0 = ample
 	own      []netip.Addr
+	change   func(*enforcers.Policy)
 }
 
 // policyOf configures the native built-in egress enforcer.
@@ -601,7 +602,11 @@ func open(t testing.TB, o *outside, s setup) *inside {
 	}
 	in := &inside{t: t, out: o, rec: &recorder{}, up: up, path: filepath.Join(t.TempDir(), "door.sock"), roots: x509.NewCertPool()}
 	in.roots.AppendCertsFromPEM(ca.Trust())
-	in.gate = enforcers.NewGate(enforcers.GateOptions{Session: "s-1", Mode: s.mode, Policy: policyOf(t, s.policy), Recorder: in.rec, Dev: true})
+	policy := policyOf(t, s.policy)
+	if s.change != nil {
+		s.change(&policy)
+	}
+	in.gate = enforcers.NewGate(enforcers.GateOptions{Session: "s-1", Mode: s.mode, Policy: policy, Recorder: in.rec, Dev: true})
 	l, err := net.Listen("unix", in.path)
 	if err != nil {
 		t.Fatal(err)

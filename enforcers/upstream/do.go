@@ -147,7 +147,7 @@ func (x *exchange) request(ctx context.Context, r *http.Request) (*http.Request,
 	}
 	out.URL = &url.URL{Scheme: to.Scheme(), Host: to.HostPort(), Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
 	out.Host = to.HostHeader()
-	out.RequestURI, out.Close, out.Cancel = "", false, nil
+	out.RequestURI, out.Close = "", false
 	out.TransferEncoding = nil
 	if h := x.p.Action().HTTP; h != nil {
 		// Opaque is sent as it stands: the canonical path that was judged.
