@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -87,11 +88,11 @@ func TestMachine(t *testing.T) {
 		w := newWorld(t, []string{src}, withDoors(d), func(w *world) { w.opts.Running = 3 })
 		defer w.log.j.Close()
 		s := newScript()
-		leak := false
+		var leak atomic.Bool
 		w.room.run = s.run
 		w.room.probe = func(context.Context) (sandbox.Report, error) {
 			r := proving(everything...)
-			if leak {
+			if leak.Load() {
 				r.Cases[0].Outcome = sandbox.Failed
 			}
 			return r, nil
@@ -144,7 +145,7 @@ func TestMachine(t *testing.T) {
 					rt.Fatal(err)
 				}
 			},
-			"leak":  func(*rapid.T) { leak = !leak },
+			"leak":  func(*rapid.T) { leak.Store(!leak.Load()) },
 			"later": func(*rapid.T) { w.store.pass(13 * 60 * 60 * 1e9) },
 			"restart": func(rt *rapid.T) {
 				w.Close()
