@@ -222,7 +222,7 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, opera
 	group, ctx = errgroup.WithContext(ctx)
 	n.group = group
 
-	hooks := ingest.Server(n.intake)
+	hooks := ingest.Server(access(n.intake, cfg.TrustedProxies, n.log))
 	servers := []*http.Server{hooks}
 	listen := func(addr string, srv *http.Server, secure bool) (net.Addr, error) {
 		l, err := listenTCP(cfg, addr, secure)
