@@ -24,8 +24,8 @@ const (
 )
 
 // resolver asks one configured server. It is not net.Resolver because that one
-// reads /etc/hosts and resolv.conf, takes any address record whatever name it
-// belongs to, and hides the aliases in between.
+// reads the system's files, takes any address record whatever name it
+// belongs to, and hides the aliases in between: docs/adr/0001-upstream-asks-dns-itself.md.
 type resolver struct {
 	server  netip.AddrPort
 	timeout time.Duration // for both families
