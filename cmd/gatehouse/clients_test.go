@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -129,7 +128,7 @@ func clientWorld(t *testing.T) (*clientFakes, string) {
 	client := filepath.Join(dir, "goclient")
 	source := filepath.Join(dir, "goclient.go")
 	write(t, source, goClient)
-	build := exec.CommandContext(t.Context(), filepath.Join(runtime.GOROOT(), "bin", "go"), "build", "-o", client, source)
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", client, source)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the Go client: %v\n%s", err, out)
