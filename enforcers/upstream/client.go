@@ -107,7 +107,8 @@ type leave struct {
 	ranges []netip.Prefix  // the rule's addresses, nil = public ones
 	life   context.Context // its end closes the connection
 	key    poolKey
-	old    bool // HTTP/1.1 only: the request switches protocols
+	roots  *x509.CertPool // nil = the Client's
+	old    bool           // HTTP/1.1 only: the request switches protocols
 }
 
 func leaveOf(p *enforcers.Permit) leave {
@@ -164,9 +165,12 @@ func (c *Client) resolve(ctx context.Context, to authority.Authority) ([]netip.A
 func (c *Client) verify(ctx context.Context, l leave, k *conn) error {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeouts.Handshake)
 	defer cancel()
-	roots := c.o.Roots
-	if k.redirected {
+	roots := l.roots
+	switch {
+	case k.redirected:
 		roots = c.o.Dev.Roots
+	case roots == nil:
+		roots = c.o.Roots
 	}
 	protocols := []string{"h2", "http/1.1"}
 	if l.old {
