@@ -35,7 +35,10 @@ func (g *Gatekeeper) handle(ctx context.Context, m Message) error {
 	if e.Kind == event.KindPing {
 		return nil // pings make no chain
 	}
-	g.stopped(e)
+	if scope, ids, ok := e.Stop(); ok {
+		g.stopped(scope, ids)
+		return nil // what takes something away starts nothing
+	}
 	if g.fold.judged(leaf) {
 		return nil // the journal knows, whatever became of the claims bucket
 	}

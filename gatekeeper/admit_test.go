@@ -240,10 +240,13 @@ func TestStoppedEventsRevoke(t *testing.T) {
 			w.room.run = waits(started)
 			id := w.take(failedRun("this", func(e *event.Event) { e.Facts["installation.id"] = "31" }))
 			<-started
-			w.take(failedRun("stop", func(e *event.Event) {
-				e.Kind, e.Action = "repository", "privatized"
-				e.Facts["stop.scope"], e.Lists["stop.ids"] = c.scope, []string{c.id}
-			}))
+			stop := failedRun("stop", func(e *event.Event) { e.SetStop(c.scope, c.id) }) // fixCI would match it
+			if err := w.handle(t.Context(), w.log.message(stop)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.store.bucket("claims").Get(t.Context(), eventHash(stop.ID)); problem.CodeOf(err) != problem.NotFound {
+				t.Errorf("a stop event was claimed for a session: %v", err)
+			}
 			if !c.revoked {
 				if err := w.Kill(t.Context(), id); err != nil {
 					t.Fatal(err)

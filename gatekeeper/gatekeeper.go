@@ -17,7 +17,6 @@ import (
 
 	"gatehouse/gatekeeper/bundle"
 	"gatehouse/gatekeeper/sandbox"
-	"gatehouse/internal/event"
 	"gatehouse/internal/problem"
 	"gatehouse/receipts"
 )
@@ -293,11 +292,7 @@ func (g *Gatekeeper) folder(session string) string {
 
 // stopped ends the sessions that lost what they work on: the repository was
 // made private or removed, the installation suspended (IN-23).
-func (g *Gatekeeper) stopped(e *event.Event) {
-	scope, ids := e.Facts["stop.scope"], e.Lists["stop.ids"]
-	if scope == "" {
-		return
-	}
+func (g *Gatekeeper) stopped(scope string, ids []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range g.live {
