@@ -30,18 +30,24 @@ type Filter struct {
 const recentCheckpoints = 16
 
 // Export writes a self-contained file that receipts.Verify reads. It ends with a
-// fresh checkpoint made now. The file is written as it is read from the journal:
-// after an error w holds an incomplete one. A session that is not in the journal
-// is problem.NotFound.
+// fresh checkpoint made now; when the journal cannot be written, with the newest
+// there is, and the file proves its end as of then. The file is written as it is
+// read: after an error w holds an incomplete one. A session that is not in the
+// journal is problem.NotFound.
 func (n *Notary) Export(ctx context.Context, w io.Writer, f Filter) error {
 	e, err := n.checkpoint(ctx)
-	if err != nil {
-		return fmt.Errorf("export: %w", err)
-	}
 	n.mu.Lock()
-	v := n.tree.view(n.j)
+	v, last := n.tree.view(n.j), n.last
 	n.mu.Unlock()
 	x := &export{n: n, f: f, e: e, v: v, want: map[string]bool{}, bundles: map[receipts.Hash]bool{}, events: map[receipts.Hash]bool{}}
+	switch code := problem.CodeOf(err); {
+	case err == nil:
+		x.until = e.checkpoint.Size
+	case last != nil && (code == problem.JournalFull || code == problem.JournalFailed):
+		x.e, x.until = last, uint64(v.size)
+	default:
+		return fmt.Errorf("export: %w", err)
+	}
 	if err := x.survey(ctx); err != nil {
 		return fmt.Errorf("export: %w", err)
 	}
@@ -58,6 +64,7 @@ type export struct {
 	e *ending
 	v *view
 
+	until  uint64   // log index behind the last leaf that goes into the file
 	first  uint64   // log index of the first leaf in the journal
 	opened []opened // every session.open, in log order
 	marks  [2]*mark // last manifest before the period, first one behind it
@@ -90,7 +97,7 @@ func (x *export) log() bool { return len(x.f.Sessions) == 0 && !x.period() }
 
 func (x *export) period() bool { return !x.f.Since.IsZero() || !x.f.Until.IsZero() }
 
-// survey reads the log up to the checkpoint and chooses what goes into the file.
+// survey reads the log and chooses what goes into the file.
 func (x *export) survey(ctx context.Context) error {
 	started := false
 	for group, err := range x.n.j.Groups(0) {
@@ -111,7 +118,7 @@ func (x *export) survey(ctx context.Context) error {
 		if !started {
 			x.first, started = g.seal.First, true
 		}
-		if g.seal.First >= x.e.checkpoint.Size {
+		if g.seal.First >= x.until {
 			break
 		}
 		for i, r := range g.records {
@@ -245,7 +252,7 @@ func (x *export) write(ctx context.Context, w io.Writer) error {
 		if g.seal == nil {
 			continue
 		}
-		if g.seal.First >= x.e.checkpoint.Size {
+		if g.seal.First >= x.until {
 			break
 		}
 		if leaves := x.leaves(g); len(leaves) > 0 {
@@ -330,6 +337,9 @@ func (x *export) end(sessions []string) (end receipts.ExportEnd, err error) {
 // olderTrees proves that the checkpoint continues those that readers hold.
 func (x *export) olderTrees() (out []receipts.OlderTree, err error) {
 	sizes := map[uint64]receipts.Hash{}
+	for _, cp := range x.older {
+		sizes[cp.Size] = cp.Root
+	}
 	for _, note := range x.f.Held {
 		cp, err := receipts.ParseCheckpoint(note, x.n.o.Keys.keyset)
 		if err != nil {
@@ -340,10 +350,6 @@ func (x *export) olderTrees() (out []receipts.OlderTree, err error) {
 		}
 		sizes[cp.Size] = cp.Root
 	}
-	for _, cp := range x.older {
-		sizes[cp.Size] = cp.Root
-	}
-	delete(sizes, x.e.checkpoint.Size)
 	for _, size := range slices.Sorted(maps.Keys(sizes)) {
 		o := receipts.OlderTree{Size: size}
 		if o.Root, err = x.v.root(size); err != nil {
@@ -351,6 +357,9 @@ func (x *export) olderTrees() (out []receipts.OlderTree, err error) {
 		}
 		if o.Root != sizes[size] { // RC-14
 			return nil, inconsistent(0, fmt.Errorf("the log had another tree of size %d", size))
+		}
+		if size == x.e.checkpoint.Size {
+			continue
 		}
 		if o.Path, err = x.v.consistency(size, x.e.checkpoint.Size); err != nil {
 			return nil, err

@@ -146,6 +146,7 @@ func (n *Notary) Control() *Chain { return n.control }
 
 // Open starts a session's chain with a durable session.open. The session id
 // becomes a NATS subject token: use a ULID, and none twice. o.Keyset is filled.
+// If ctx ends first the session may still have been opened; Resume tells.
 func (n *Notary) Open(ctx context.Context, session string, o receipts.Open, obs receipts.Obs) (*Chain, error) {
 	c := n.chain(session, sessionPrefix+session)
 	if !validToken(session) || session == receipts.ControlSession {
@@ -274,7 +275,7 @@ func (n *Notary) Seal(group []journal.Record) ([]journal.Record, error) {
 		case journal.KindReceipt:
 			leaf := receipts.Leaf(r.Data)
 			f, ok := n.land(leaf)
-			if !ok || f.chain.subject != r.Subject {
+			if !ok {
 				return nil, fmt.Errorf("a receipt on %s that no chain made", r.Subject)
 			}
 			leaves, flights = append(leaves, leaf), append(flights, f)

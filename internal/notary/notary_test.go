@@ -165,6 +165,37 @@ func TestExports(t *testing.T) {
 			t.Errorf("an empty period: %v", err)
 		}
 	})
+	t.Run("RC-14_held_by_another_future", func(t *testing.T) {
+		// The same log as of before, gone on otherwise: same size, then larger.
+		twin := start(t, rewrite(t, n.groups()), "journal", n.clock)
+		twin.event("twin")
+		n.event("here")
+		for _, f := range []struct {
+			node  *node
+			other *node
+		}{{n, twin}, {twin, n}} {
+			if _, err := f.other.Checkpoint(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			err := f.node.Export(t.Context(), &bytes.Buffer{}, notary.Filter{Held: [][]byte{f.other.Head()}})
+			if problem.CodeOf(err) != problem.LogInconsistent {
+				t.Errorf("export against a checkpoint of another future: %v", err)
+			}
+		}
+		for range 5 {
+			twin.event("ahead")
+		}
+		if _, err := twin.Checkpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		err := n.Export(t.Context(), &bytes.Buffer{}, notary.Filter{Held: [][]byte{twin.Head()}})
+		if problem.CodeOf(err) != problem.LogInconsistent {
+			t.Errorf("RC-16: export against a checkpoint of a larger log: %v", err)
+		}
+		if err := n.Export(t.Context(), &bytes.Buffer{}, notary.Filter{Held: [][]byte{[]byte("no note")}}); problem.CodeOf(err) != problem.Usage {
+			t.Errorf("export against garbage: %v", err)
+		}
+	})
 	t.Run("bundles and events", func(t *testing.T) {
 		f := notary.Filter{Sessions: []string{"S2"}, Events: true, Bundles: func(d receipts.Hash) ([]byte, bool) { return bundle, d == sum(bundle) }}
 		b := n.export(f)
@@ -315,9 +346,27 @@ func TestStickyFailure(t *testing.T) {
 	if _, err := n.Open(t.Context(), "S2", receipts.Open{State: "admitted"}, keeperObs); problem.CodeOf(err) != problem.JournalFailed {
 		t.Fatalf("open after the failure: %v", err)
 	}
+	// What is durable can still be handed out, and says where its proof ends.
+	if err := n.Export(t.Context(), &bytes.Buffer{}, notary.Filter{}); problem.CodeOf(err) != problem.JournalFailed {
+		t.Fatalf("export without any checkpoint: %v", err)
+	}
 	if err := n.Run(t.Context()); problem.CodeOf(err) != problem.JournalFailed {
 		t.Fatalf("Run goes on after the failure: %v", err)
 	}
+}
+
+// A node whose disk failed still exports, with the newest checkpoint there is.
+func TestExportAfterFailure(t *testing.T) {
+	n, disk := fresh(t)
+	c := n.open("S1")
+	forwarded(c, decide(t, c, 1))
+	if _, err := n.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	closeChain(t, c, "completed")
+	disk.Inject(faultfs.Fault{Op: faultfs.Write, Err: syscall.EIO})
+	want(t, n.verify(n.export(notary.Filter{Sessions: []string{"S1"}}), receipts.Options{}), receipts.ExitComplete, receipts.ClassComplete)
+	want(t, n.verify(n.export(notary.Filter{}), receipts.Options{}), receipts.ExitUnproven, receipts.ClassEndAsOf)
 }
 
 // RC-43: a full disk denies new actions, and what was begun still ends in the
@@ -391,8 +440,13 @@ func TestClockJump(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		n.clock.Add(time.Minute)
 		forwarded(c, decide(t, c, 9))
 		closeChain(t, c, "completed")
+		rs := n.chainOf("S1")
+		if before, after := rs[len(rs)-4], rs[len(rs)-3]; after.Mono < before.Mono+uint64(time.Minute) {
+			t.Fatalf("mono is %d a minute after %d and a restart", after.Mono, before.Mono)
+		}
 		n.clock.Add(4 * time.Hour)
 		want(t, n.verify(n.export(notary.Filter{Sessions: []string{"S1"}}), receipts.Options{}), receipts.ExitComplete, receipts.ClassComplete)
 	})
