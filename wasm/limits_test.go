@@ -51,6 +51,15 @@ func TestLimitsApply(t *testing.T) {
 	if fuel, code := ask(t, endless(), wasm.Limits{FuelDecide: 1000}); fuel != 1000 || code != wasm.FuelExhausted {
 		t.Errorf("decide: %d fuel, %s", fuel, code)
 	}
+	// The last run of a large body is paid for, but no head behind it checks.
+	var last []byte
+	for range 500 {
+		last = append(last, hostile.Join(hostile.LocalGet(2), hostile.I32Const(1), hostile.I32Add, hostile.LocalSet(2))...)
+	}
+	tail := &hostile.Guest{Decide: hostile.Join(hostile.LocalGet(0), hostile.If(0x40), last, hostile.End, hostile.Packed(hostile.AnswerAt, int64(len(hostile.Deny))))}
+	if fuel, code := ask(t, tail, wasm.Limits{FuelDecide: 500}); fuel != 500 || code != wasm.FuelExhausted {
+		t.Errorf("unchecked last run: %d fuel, %q", fuel, code)
+	}
 	if _, code := ask(t, &hostile.Guest{Init: loop}, wasm.Limits{FuelInit: 1000}); code != wasm.FuelExhausted {
 		t.Errorf("init: %s", code)
 	}
@@ -69,5 +78,41 @@ func TestLimitsApply(t *testing.T) {
 	}
 	if _, code := ask(t, &hostile.Guest{}, wasm.Limits{Untrusted: true}); code != "" {
 		t.Errorf("a healthy untrusted module: %s", code)
+	}
+}
+
+// TestRandomIsTheSame writes random bytes into the rule id: the same in every
+// call (WA-04) and in every instance (WA-02), and not all equal.
+func TestRandomIsTheSame(t *testing.T) {
+	g := &hostile.Guest{Answer: `{"reason":"no","rule":"rrrrrrrr","verdict":"deny"}`}
+	random := g.Import("wasi_snapshot_preview1", "random_get", []byte{hostile.I32, hostile.I32}, []byte{hostile.I32})
+	g.Decide = hostile.Join(hostile.I32Const(600), hostile.I32Const(8), hostile.Call(random), hostile.Drop)
+	for i := range int32(8) {
+		at := int32(hostile.AnswerAt + len(`{"reason":"no","rule":"`))
+		g.Decide = hostile.Join(g.Decide, hostile.I32Const(at+i), hostile.I32Const(600+i), hostile.Load(0x2d, 0), hostile.I32Const(15), byte(0x71), hostile.I32Const('a'), hostile.I32Add, hostile.Store(0x3a, 0))
+	}
+	g.Decide = hostile.Join(g.Decide, hostile.Packed(hostile.AnswerAt, int64(len(g.Answer))))
+	module := g.Module()
+	rules := map[string]int{}
+	for range 2 {
+		m, err := newHost(t).Load(t.Context(), "g", module)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := m.Enforcer(t.Context(), empty)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			v, err := e.Decide(t.Context(), []byte(`{}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules[v.Rule]++
+		}
+		e.Close()
+	}
+	if len(rules) != 1 || rules["rrrrrrrr"] != 0 || rules["aaaaaaaa"] != 0 {
+		t.Errorf("WA-04 rules %v", rules)
 	}
 }

@@ -87,6 +87,33 @@ func TestFuelOfALoop(t *testing.T) {
 	}
 }
 
+// TestLargeBodiesPayBySegments takes the long and the short way through a body
+// that is too large to be paid for at its head.
+func TestLargeBodiesPayBySegments(t *testing.T) {
+	work := func(n int) []byte {
+		var b []byte
+		for range n {
+			b = append(b, hostile.Join(hostile.LocalGet(1), hostile.I32Const(1), hostile.I32Add, hostile.LocalSet(1))...)
+		}
+		return b
+	}
+	const each = 2 // an addition and a local.set
+	branch := func(m *hostile.Builder) uint32 {
+		return m.Func(oneI32, oneI32, oneI32, hostile.LocalGet(0), hostile.If(0x40), work(100), hostile.Else, work(10), hostile.End, work(50), hostile.LocalGet(1))
+	}
+	long, paidLong, err := run(t, 1, branch)
+	if err != nil || long != 150 {
+		t.Fatalf("%d, %v", long, err)
+	}
+	short, paidShort, err := run(t, 0, branch)
+	if err != nil || short != 60 {
+		t.Fatalf("%d, %v", short, err)
+	}
+	if paidLong-paidShort != 90*each || paidShort < 60*each {
+		t.Errorf("the long way cost %d, the short way %d", paidLong, paidShort)
+	}
+}
+
 func TestFuelIsExhaustedBelowZero(t *testing.T) {
 	m := &hostile.Builder{}
 	m.Memory(1)
