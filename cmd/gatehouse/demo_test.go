@@ -4,15 +4,21 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
 	"regexp"
+	"syscall"
 	"testing"
 )
 
 // demoOutput runs the demo as a person would and returns what it printed.
 func demoOutput(t *testing.T, args ...string) (string, int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary, append([]string{"demo"}, args...)...)
+	return output(t, exec.CommandContext(t.Context(), binary, append([]string{"demo"}, args...)...))
+}
+
+func output(t *testing.T, cmd *exec.Cmd) (string, int) {
+	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -34,6 +40,23 @@ func TestDemo(t *testing.T) {
 	t.Parallel()
 	out, code := demoOutput(t)
 	if m := lastLine.FindStringSubmatch(out); code != 0 || m == nil {
+		t.Fatalf("exit %d:\n%s", code, out)
+	}
+}
+
+// TestDemoAsOrdinaryUser is the same without root: on a laptop nobody runs
+// agents as root.
+func TestDemoAsOrdinaryUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("TestDemo ran as an ordinary user already")
+	}
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), binary, "demo")
+	cmd.Env = append(os.Environ(), "HOME=/nonexistent")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65533, Gid: 65533}}
+	out, code := output(t, cmd)
+	if code != 0 || !lastLine.MatchString(out) {
 		t.Fatalf("exit %d:\n%s", code, out)
 	}
 }
