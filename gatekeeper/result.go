@@ -2,15 +2,19 @@ package gatekeeper
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,10 +102,22 @@ func (g *Gatekeeper) Result(id string) (Result, error) {
 // untrusted: show it boxed.
 func (g *Gatekeeper) Transcript(id string) (io.ReadCloser, error) { return g.open(id, transcriptFile) }
 
-// artifactDigests labels artifacts by number: their names are the agent's
-// words, and receipts hold none of those.
+// maxLabelled is how many artifacts session.close lists one by one: below what
+// a receipt's map holds.
+const maxLabelled = 200
+
+// artifactDigests labels artifacts by their digests: their names are the agent's
+// words, and receipts hold none of those. More than maxLabelled stand together
+// under "artifacts", the SHA-256 of their sorted digests, one a line; an agent
+// must not be able to keep its session open by leaving many files (RC-12). The
+// result, whose digest is in the state before, lists them all.
 func artifactDigests(artifacts map[string]string) map[string]receipts.Hash {
 	out := map[string]receipts.Hash{}
+	if len(artifacts) > maxLabelled {
+		digests := slices.Sorted(maps.Values(artifacts))
+		out["artifacts"] = sha256.Sum256([]byte(strings.Join(digests, "\n") + "\n"))
+		return out
+	}
 	for _, digest := range artifacts {
 		if h := decodeHash(digest); !h.IsZero() {
 			out["artifact."+digest[:16]] = h

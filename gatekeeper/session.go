@@ -445,8 +445,10 @@ func (s *session) finish(ctx context.Context, e ending) error {
 	}
 	c := receipts.Close{Reason: e.reason}
 	if e.sandbox != nil {
-		exit := int64(e.sandbox.Exit)
-		c.Exit = &exit
+		// A close is never lost to a provider's odd number.
+		if exit := int64(e.sandbox.Exit); exit >= 0 && exit <= 255 {
+			c.Exit = &exit
+		}
 		c.Out = artifactDigests(e.sandbox.Artifacts)
 	}
 	if _, err := s.chain.Close(ctx, c); err != nil {

@@ -3,6 +3,7 @@ package gatekeeper
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -144,6 +145,15 @@ func TestSessionHappy(t *testing.T) {
 	}
 }
 
+// manyArtifacts are n files with a content of their own.
+func manyArtifacts(n int) map[string]string {
+	out := map[string]string{}
+	for i := range n {
+		out[fmt.Sprint(i)] = fmt.Sprintf("%016x%048x", i, 1)
+	}
+	return out
+}
+
 func TestSessionEndings(t *testing.T) {
 	boom := errors.New("boom")
 	run := func(e sandbox.End, err error) func(*world) {
@@ -157,12 +167,14 @@ func TestSessionEndings(t *testing.T) {
 		reason string
 		code   string
 	}{
-		"no_effect":        {run(sandbox.End{Reason: sandbox.Completed}, nil), "open admitted, preparing, running, ended(no_effect), close no_effect", "no_effect", ""},
-		"agent_fails":      {run(sandbox.End{Reason: sandbox.Faulted, Exit: 3}, nil), "open admitted, preparing, running, ended(failed), close failed", "failed", ""},
-		"agent_times_out":  {run(sandbox.End{Reason: sandbox.Timeout, Exit: 143}, nil), "open admitted, preparing, running, ended(timeout), close timeout", "timeout", ""},
-		"sandbox_vanishes": {run(sandbox.End{Reason: sandbox.Lost}, nil), "open admitted, preparing, running, ended(lost), close lost", "lost", ""},
-		"no_reason":        {run(sandbox.End{Reason: "fine"}, nil), "open admitted, preparing, running, ended(failed), close failed", "failed", ""},
-		"provider_errs":    {run(sandbox.End{}, boom), "open admitted, preparing, running, ended(failed), close failed", "failed", ""},
+		"no_effect":            {run(sandbox.End{Reason: sandbox.Completed}, nil), "open admitted, preparing, running, ended(no_effect), close no_effect", "no_effect", ""},
+		"agent_fails":          {run(sandbox.End{Reason: sandbox.Faulted, Exit: 3}, nil), "open admitted, preparing, running, ended(failed), close failed", "failed", ""},
+		"agent_times_out":      {run(sandbox.End{Reason: sandbox.Timeout, Exit: 143}, nil), "open admitted, preparing, running, ended(timeout), close timeout", "timeout", ""},
+		"sandbox_vanishes":     {run(sandbox.End{Reason: sandbox.Lost}, nil), "open admitted, preparing, running, ended(lost), close lost", "lost", ""},
+		"RC-12_many_artifacts": {run(sandbox.End{Reason: sandbox.Completed, Artifacts: manyArtifacts(300)}, nil), happy, "completed", ""},
+		"RC-12_no_exit_code":   {run(sandbox.End{Reason: sandbox.Faulted, Exit: -1}, nil), "open admitted, preparing, running, ended(failed), close failed", "failed", ""},
+		"no_reason":            {run(sandbox.End{Reason: "fine"}, nil), "open admitted, preparing, running, ended(failed), close failed", "failed", ""},
+		"provider_errs":        {run(sandbox.End{}, boom), "open admitted, preparing, running, ended(failed), close failed", "failed", ""},
 		"start_errs": {func(w *world) { w.room.start = func(context.Context, sandbox.Spec) error { return boom } },
 			"open admitted, preparing, ended(failed), close failed", "failed", ""},
 		"door_errs": {func(w *world) { w.o.Doors.(*doors).fail = boom }, "open admitted, preparing, ended(failed), close failed", "failed", ""},

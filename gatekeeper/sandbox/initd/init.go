@@ -234,6 +234,9 @@ func (s *supervisor) reap() int {
 		case err != nil:
 			return 255
 		case pid != s.room:
+		case ws.Stopped():
+			// SB-26: the agent asked to be traced and stopped. A stop is no end, and
+			// has no exit code that a receipt could hold.
 		case ws.Signaled():
 			return 128 + int(ws.Signal())
 		default:

@@ -68,6 +68,8 @@ func TestExitCodes(t *testing.T) {
 		"sigsegv":  {"kill -SEGV $$", 139, sandbox.Faulted},
 		"orphan":   {"(sleep 100 &) ; exit 3", 3, sandbox.Faulted},
 		"last_one": {"exit 255", 255, sandbox.Faulted},
+		"SB-26_traced_stop_is_no_end": {"(while ! grep -q '^State:.t' /proc/$$/status; do :; done; kill -KILL $$) & exec /usr/bin/python3 -c '" +
+			"import ctypes, os, signal; ctypes.CDLL(None).ptrace(0, 0, 0, 0); os.kill(os.getpid(), signal.SIGSTOP)'", 137, sandbox.Faulted},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
