@@ -89,11 +89,9 @@ func GenerateKeys(dir, origin string) (rootFingerprint string, err error) {
 		keysetFile: k.note,
 	}
 	for name, key := range map[string]ed25519.PrivateKey{rootFile: k.root, sealFile: k.seal, checkpointFile: k.checkpoint} {
-		der, err := x509.MarshalPKCS8PrivateKey(key)
-		if err != nil {
+		if files[name], err = encodeKey(key); err != nil {
 			return "", fmt.Errorf("generate keys: %w", err)
 		}
-		files[name] = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 	}
 	for name := range files { // all or nothing, as far as a folder allows
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
@@ -106,11 +104,7 @@ func GenerateKeys(dir, origin string) (rootFingerprint string, err error) {
 			return "", fmt.Errorf("generate keys: %w", err)
 		}
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return "", fmt.Errorf("generate keys: %w", err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+	if err := syncDir(dir); err != nil {
 		return "", fmt.Errorf("generate keys: %w", err)
 	}
 	return k.RootFingerprint(), nil
@@ -126,8 +120,18 @@ func writeKeyFile(path string, b []byte) error {
 }
 
 // LoadKeys reads the keys that GenerateKeys wrote. It refuses files that others
-// may read, symbolic links, and keys that the keyset does not name.
+// may read, symbolic links, keys that the keyset does not name, and a folder in
+// which a key change was cut short.
 func LoadKeys(dir string) (*Keys, error) {
+	if _, err := os.Lstat(filepath.Join(dir, nextFile)); err == nil {
+		return nil, problem.New(problem.KeysInvalid, "a key change in "+dir+" is not finished", "Run gatehouse key rotate: it finishes the change.")
+	}
+	return OpenKeys(dir)
+}
+
+// OpenKeys is LoadKeys for ChangeKeys, which finishes what was cut short. It
+// puts a successor in place whose keyset is in force already.
+func OpenKeys(dir string) (*Keys, error) {
 	k := &Keys{}
 	note, err := readKeyFile(dir, keysetFile)
 	if err != nil {
@@ -150,19 +154,11 @@ func LoadKeys(dir string) (*Keys, error) {
 		return nil, invalidKey(nodeFile, errors.New("32 bytes in base64 expected"))
 	}
 	k.node = secret.New(node)
-	if k.seal, err = readSigningKey(dir, sealFile); err != nil {
+	if k.seal, err = readActiveKey(dir, ks, receipts.SealKey); err != nil {
 		return nil, err
 	}
-	if k.checkpoint, err = readSigningKey(dir, checkpointFile); err != nil {
+	if k.checkpoint, err = readActiveKey(dir, ks, receipts.CheckpointKey); err != nil {
 		return nil, err
-	}
-	for name, key := range map[string]struct {
-		purpose receipts.Purpose
-		private ed25519.PrivateKey
-	}{sealFile: {receipts.SealKey, k.seal}, checkpointFile: {receipts.CheckpointKey, k.checkpoint}} {
-		if active, ok := ks.Active(key.purpose); !ok || !active.Public.Equal(public(key.private)) {
-			return nil, invalidKey(name, errors.New("the keyset does not name it as the active key"))
-		}
 	}
 	k.root, err = readSigningKey(dir, rootFile)
 	if problem.CodeOf(err) == problem.KeysMissing {
@@ -175,6 +171,29 @@ func LoadKeys(dir string) (*Keys, error) {
 		return nil, invalidKey(rootFile, errors.New("the keyset is signed by another root"))
 	}
 	return k, nil
+}
+
+// readActiveKey reads the key that the keyset names as active. A change that was
+// cut short behind its last step has left it under its successor's name.
+func readActiveKey(dir string, ks *receipts.Keyset, p receipts.Purpose) (ed25519.PrivateKey, error) {
+	active, ok := ks.Active(p)
+	if !ok {
+		return nil, invalidKey(fileOf(p), errors.New("the log was ended: its key is retired"))
+	}
+	for _, name := range []string{fileOf(p), fileOf(p) + nextSuffix} {
+		key, err := readSigningKey(dir, name)
+		switch {
+		case problem.CodeOf(err) == problem.KeysMissing && name != fileOf(p):
+		case err != nil:
+			return nil, err
+		case active.Public.Equal(public(key)):
+			if name != fileOf(p) {
+				err = errors.Join(adopt(dir, fileOf(p)), syncDir(dir))
+			}
+			return key, err
+		}
+	}
+	return nil, invalidKey(fileOf(p), errors.New("the keyset does not name it as the active key"))
 }
 
 func readSigningKey(dir, name string) (ed25519.PrivateKey, error) {

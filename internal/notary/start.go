@@ -52,9 +52,7 @@ func (n *Notary) begin(ctx context.Context) error {
 	var last *journal.Ticket
 	if n.control.Info().Seq == 0 {
 		for _, k := range n.o.Keys.keyset.Keys {
-			_, ticket, err := n.control.Enqueue(receipts.Receipt{Type: receipts.TypeKeyAdd, Key: &receipts.KeyEvent{
-				Purpose: string(k.Purpose), ID: k.ID(), Public: receipts.Hash(k.Public), From: k.From, Until: k.Until,
-			}})
+			_, ticket, err := n.control.Enqueue(keyReceipt(receipts.TypeKeyAdd, k))
 			if err != nil {
 				return err
 			}
@@ -212,7 +210,7 @@ func (c *Chain) follows(r *receipts.Receipt) bool {
 // check judges what only the end of the fold can tell.
 func (f *fold) check(j *journal.Journal) error {
 	n := f.n
-	ks := n.o.Keys.keyset
+	ks := own(n.o.Keys.keyset)
 	size := uint64(n.tree.size)
 	if f.seal != nil {
 		// One signature speaks for all: each seal names the one before it.
