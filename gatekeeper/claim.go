@@ -39,6 +39,10 @@ var errElsewhere = problem.New(problem.Conflict, "this event is being admitted e
 // would both find the node's own claim and go on with it.
 func (g *Gatekeeper) once(ctx context.Context, key string, fn func(*claim) error) error {
 	g.mu.Lock()
+	if g.drains {
+		g.mu.Unlock()
+		return errDraining
+	}
 	busy := g.judging[key]
 	g.judging[key] = true
 	g.mu.Unlock()

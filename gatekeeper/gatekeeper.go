@@ -60,6 +60,7 @@ type Gatekeeper struct {
 	live    map[string]*session // not ended yet
 	judging map[string]bool     // claim keys that a goroutine of this node is on
 	closing bool
+	drains  bool // nothing new starts
 	running sync.WaitGroup
 	base    context.Context // of all sessions
 	stop    context.CancelCauseFunc
@@ -174,6 +175,50 @@ func (g *Gatekeeper) Run(ctx context.Context) error {
 	return err
 }
 
+// Drain lets nothing new start and returns when every session has ended by
+// itself, or ctx has ended: then what still runs is left to Close. Events that
+// come meanwhile stay on the stream for the next start.
+func (g *Gatekeeper) Drain(ctx context.Context) error {
+	g.mu.Lock()
+	g.drains = true
+	g.mu.Unlock()
+	pause := time.NewTicker(50 * time.Millisecond)
+	defer pause.Stop()
+	for {
+		g.mu.Lock()
+		busy := len(g.judging) > 0
+		var next *session
+		for _, next = range g.live {
+			break
+		}
+		g.mu.Unlock()
+		switch {
+		case next != nil:
+			select {
+			case <-next.done:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		case !busy:
+			return nil
+		default: // an admission that had begun
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	}
+}
+
+func (g *Gatekeeper) draining() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.drains
+}
+
+var errDraining = problem.New(problem.Draining, "the node is being drained and starts nothing", "Ask again when it has been started anew.")
+
 // Close ends every session as lost and waits until their chains are closed.
 func (g *Gatekeeper) Close() {
 	g.mu.Lock()
@@ -246,6 +291,9 @@ func (g *Gatekeeper) Redeliver(ctx context.Context, eventID string) (Admission, 
 }
 
 func (g *Gatekeeper) again(ctx context.Context, eventID, retryOf string) (Admission, error) {
+	if g.draining() {
+		return Admission{}, errDraining
+	}
 	if g.o.Events == nil {
 		return Admission{}, problem.New(problem.Unavailable, "this node does not keep events", "")
 	}

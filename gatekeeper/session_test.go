@@ -549,3 +549,38 @@ func TestRecorderCountsEffects(t *testing.T) {
 		t.Errorf("counts %+v, want %+v", got, want)
 	}
 }
+
+// TestDrain: nothing new starts, what runs comes to its own end.
+func TestDrain(t *testing.T) {
+	w := newWorld(t, []string{fixCI})
+	started := make(chan string, 1)
+	w.room.run = waits(started)
+	id := w.take(failedRun("running"))
+	<-started
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := w.Drain(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("drained with a session running: %v", err)
+	}
+	late := failedRun("late")
+	if err := w.handle(t.Context(), w.log.message(late)); problem.CodeOf(err) != problem.Draining {
+		t.Errorf("an event while draining: %v", err)
+	}
+	if _, err := w.Redeliver(t.Context(), late.ID); problem.CodeOf(err) != problem.Draining {
+		t.Errorf("a redelivery while draining: %v", err)
+	}
+	if _, claimed := w.store.bucket("claims").keys[eventHash(late.ID)]; claimed {
+		t.Error("a draining node claims events")
+	}
+	drained := make(chan error, 1)
+	go func() { drained <- w.Drain(t.Context()) }()
+	if err := w.Kill(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+	if n := len(w.Sessions()); n != 0 {
+		t.Errorf("%d sessions after the drain", n)
+	}
+}
