@@ -51,7 +51,7 @@ type ReceiptCommands interface {
 	Export(ctx context.Context, w io.Writer, session string, by Actor) error
 }
 
-// Options wires an API. All fields but UI, Log and Clock are required.
+// Options wires an API. All fields but Node, UI, Log and Clock are required.
 type Options struct {
 	View     *view.View
 	Sessions SessionCommands
@@ -59,6 +59,7 @@ type Options struct {
 	Bundles  BundleCommands
 	Receipts ReceiptCommands
 	Status   func() Status
+	Node     NodeCommands // nil: none
 
 	URL      string   // of the operator listener as people open it: http://127.0.0.1:8081
 	Hosts    []string // exact Host values the operator listener answers to
@@ -117,8 +118,11 @@ func (a *API) Operator() http.Handler {
 // Socket is the handler of the unix socket. Who may open the socket's file may
 // do everything, so there is no other check.
 func (a *API) Socket() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", a.mux)
+	a.node(mux)
 	return headers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a.mux.ServeHTTP(w, r.WithContext(withActor(r.Context(), Actor{Name: "local", Via: "cli"}, true)))
+		mux.ServeHTTP(w, r.WithContext(withActor(r.Context(), Actor{Name: "local", Via: "cli"}, true)))
 	}))
 }
 
