@@ -27,7 +27,8 @@ const (
 // event as it came.
 type Lifter struct {
 	Source *Source
-	Client *github.Client
+	// Client returns a client that may read the repository's permissions.
+	Client func(ctx context.Context, repository, owner, name string) (*github.Client, error)
 	// Name gives a repository's owner and name by its id, from the node's
 	// configuration: a payload's names are text.
 	Name func(repository string) (owner, name string, ok bool)
@@ -93,7 +94,11 @@ func (l *Lifter) writes(ctx context.Context, repository, owner, name, id, login 
 	if ok && now().Before(a.until) {
 		return a.writes, nil
 	}
-	level, resp, err := l.Client.Repositories.GetPermissionLevel(ctx, owner, name, login)
+	client, err := l.Client(ctx, repository, owner, name)
+	if err != nil {
+		return false, err
+	}
+	level, resp, err := client.Repositories.GetPermissionLevel(ctx, owner, name, login)
 	writes := false
 	switch {
 	case err == nil:

@@ -69,7 +69,7 @@ func TestLift(t *testing.T) {
 			}
 			client.BaseURL = base
 			now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-			l := &Lifter{Source: s, Client: client, Name: func(string) (string, string, bool) { return "acme", "shop", true }, Now: func() time.Time { return now }}
+			l := &Lifter{Source: s, Client: func(context.Context, string, string, string) (*gogithub.Client, error) { return client, nil }, Name: func(string) (string, string, bool) { return "acme", "shop", true }, Now: func() time.Time { return now }}
 			after, err := l.Lift(context.Background(), before)
 			if (err != nil) != tt.fails {
 				t.Errorf("error %v, want one: %v", err, tt.fails)

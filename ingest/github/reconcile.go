@@ -40,21 +40,48 @@ func (h AppHook) Redeliver(ctx context.Context, id int64) error {
 	return accepted(err)
 }
 
-// RepositoryHook is a webhook of one repository.
+// RepositoryHook is a webhook of one repository. Client is asked for before each
+// call: what an App mints for one repository lives for an hour.
 type RepositoryHook struct {
-	Client      *github.Client
+	Client      func(context.Context) (*github.Client, error)
 	Owner, Name string
 	ID          int64
 }
 
 // List lists the deliveries of the repository's hook.
 func (h RepositoryHook) List(ctx context.Context, o *github.ListCursorOptions) ([]*github.HookDelivery, *github.Response, error) {
-	return h.Client.Repositories.ListHookDeliveries(ctx, h.Owner, h.Name, h.ID, o)
+	client, err := h.Client(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return client.Repositories.ListHookDeliveries(ctx, h.Owner, h.Name, h.ID, o)
 }
 
 // Redeliver asks GitHub to send one again.
 func (h RepositoryHook) Redeliver(ctx context.Context, id int64) error {
-	_, _, err := h.Client.Repositories.RedeliverHookDelivery(ctx, h.Owner, h.Name, h.ID, id)
+	client, err := h.Client(ctx)
+	if err != nil {
+		return err
+	}
+	_, _, err = client.Repositories.RedeliverHookDelivery(ctx, h.Owner, h.Name, h.ID, id)
+	return accepted(err)
+}
+
+// OrganizationHook is a webhook of one organization, under a token of its owner.
+type OrganizationHook struct {
+	Client *github.Client
+	Org    string
+	ID     int64
+}
+
+// List lists the deliveries of the organization's hook.
+func (h OrganizationHook) List(ctx context.Context, o *github.ListCursorOptions) ([]*github.HookDelivery, *github.Response, error) {
+	return h.Client.Organizations.ListHookDeliveries(ctx, h.Org, h.ID, o)
+}
+
+// Redeliver asks GitHub to send one again.
+func (h OrganizationHook) Redeliver(ctx context.Context, id int64) error {
+	_, _, err := h.Client.Organizations.RedeliverHookDelivery(ctx, h.Org, h.ID, id)
 	return accepted(err)
 }
 

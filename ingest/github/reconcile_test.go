@@ -28,7 +28,10 @@ type fakeAPI struct {
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	path := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/app/hook/deliveries"), "/repos/org-77/parser/hooks/9/deliveries")
+	path := r.URL.Path
+	for _, hook := range []string{"/app/hook/deliveries", "/repos/org-77/parser/hooks/9/deliveries", "/orgs/org-77/hooks/9/deliveries"} {
+		path = strings.TrimPrefix(path, hook)
+	}
 	switch {
 	case f.fail:
 		w.WriteHeader(http.StatusBadGateway)
@@ -70,7 +73,8 @@ func TestReconciler(t *testing.T) {
 		t.Fatal(err)
 	}
 	client.BaseURL = base
-	for name, hook := range map[string]Deliveries{"app": AppHook{client}, "repository": RepositoryHook{client, "org-77", "parser", 9}} {
+	for name, hook := range map[string]Deliveries{"app": AppHook{client}, "organization": OrganizationHook{client, "org-77", 9},
+		"repository": RepositoryHook{func(context.Context) (*gogithub.Client, error) { return client, nil }, "org-77", "parser", 9}} {
 		t.Run("IN-31 "+name, func(t *testing.T) {
 			api.mu.Lock()
 			api.asked, api.fail = nil, false

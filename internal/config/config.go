@@ -83,7 +83,11 @@ type Endpoint struct {
 	Zone     string            `yaml:"zone,omitempty"`     // IANA name; default UTC
 	Missed   string            `yaml:"missed,omitempty" validate:"omitempty,oneof=skip last all"`
 	Facts    map[string]string `yaml:"facts,omitempty"` // cron: operator-chosen facts
-	API      string            `yaml:"api,omitempty"`   // GHES
+	// Connection names the scm connection under which the node asks GitHub for
+	// deliveries that never came and for what an author may do. Source github.
+	Connection string `yaml:"connection,omitempty"`
+	// Hook is the webhook that delivers here; absent, it is the App's own.
+	Hook *Hook `yaml:"hook,omitempty"`
 	// Trust lifts what is automatic; anything not listed is outsider.
 	Trust *Trust `yaml:"trust,omitempty"`
 	// How a sender of source webhook proves itself: one of the two.
@@ -94,6 +98,14 @@ type Endpoint struct {
 	Kind    *Kind     `yaml:"kind,omitempty"`
 	Declare []Declare `yaml:"declare,omitempty" validate:"dive"`
 	Entity  string    `yaml:"entity,omitempty"` // name of the declared fact a delivery is about
+}
+
+// Hook names a webhook of GitHub: by the repository it is set on, which must be
+// listed in repositories, or by the organization.
+type Hook struct {
+	ID           int64  `yaml:"id" validate:"gt=0"`
+	Repository   string `yaml:"repository,omitempty" validate:"omitempty,numeric"`
+	Organization string `yaml:"organization,omitempty" validate:"omitempty,max=39"`
 }
 
 // Trust lists identities that are no persons, and the level of what they write.

@@ -24,6 +24,10 @@ func TestLoad(t *testing.T) {
 	t.Setenv("GH_EMPTY", "")
 	github := "endpoints: [{name: main, source: github, secrets: [\"${env:%s}\"]}]\n"
 	with := func(env string) string { return strings.Replace(github, "%s", env, 1) }
+	asker := func(endpoint, connection string) string {
+		return "repositories: [{id: \"1\", name: acme/shop}]\nconnections: [{name: gh, kind: scm, provider: github, " + connection + "}]\n" +
+			"endpoints: [{name: main, source: github, secrets: [\"${env:GH_SECRET}\"], " + endpoint + "}]\n"
+	}
 	cases := map[string]struct{ src, msg, hint string }{
 		"empty_is_default": {src: "{}"},
 		"github":           {src: with("GH_SECRET")},
@@ -51,6 +55,17 @@ func TestLoad(t *testing.T) {
 		"declare_unknown":    {"endpoints: [{name: shop, source: webhook, secrets: [\"${env:GH_SECRET}\"], token: {}, declare: [{name: a, path: /a, form: text}]}]", "is not one of", ""},
 		"trust_too_high":     {"endpoints: [{name: main, source: github, secrets: [\"${env:GH_SECRET}\"], trust: {bots: {\"1\": platform}}}]", "is not one of", ""},
 		"trust_on_sentry":    {"endpoints: [{name: main, source: sentry, secrets: [\"${env:GH_SECRET}\"], trust: {bots: {\"1\": member}}}]", "only source github and linear take trust", ""},
+		"hook":               {src: asker("connection: gh, hook: {repository: \"1\", id: 9}", "credential: \"${env:GH_SECRET}\"")},
+		"hook_of_app":        {src: asker("connection: gh", "app: {id: 1, key: \"${env:GH_SECRET}\"}")},
+		"hook_of_nobody":     {asker("hook: {repository: \"1\", id: 9}", "credential: \"${env:GH_SECRET}\""), "hook needs a connection", ""},
+		"hook_unknown":       {asker("connection: github", "credential: \"${env:GH_SECRET}\""), `connection "github" is not an scm connection`, "under connections"},
+		"hook_missing":       {asker("connection: gh", "credential: \"${env:GH_SECRET}\""), "needs to know the hook", "hook: {"},
+		"hook_no_credential": {asker("connection: gh", "api: https://ghe.example.com/api/v3"), "takes app or credential", ""},
+		"hook_two":           {asker("connection: gh, hook: {repository: \"1\", organization: acme, id: 9}", "credential: \"${env:GH_SECRET}\""), "of a repository or of an organization", ""},
+		"hook_org_app":       {asker("connection: gh, hook: {organization: acme, id: 9}", "app: {id: 1, key: \"${env:GH_SECRET}\"}"), "read under a token", "with credential"},
+		"hook_unlisted":      {asker("connection: gh, hook: {repository: \"2\", id: 9}", "credential: \"${env:GH_SECRET}\""), "not in repositories", ""},
+		"hook_no_id":         {asker("connection: gh, hook: {repository: \"1\"}", "credential: \"${env:GH_SECRET}\""), "endpoints[0].hook.id", ""},
+		"hook_on_sentry":     {"endpoints: [{name: e, source: sentry, secrets: [\"${env:GH_SECRET}\"], connection: gh}]", "only source github takes connection", ""},
 		"secret_file_absent": {"endpoints: [{name: main, source: github, secrets: [\"${file:nope.key}\"]}]", "couldn't read the secret's file", "0600"},
 	}
 	for name, c := range cases {

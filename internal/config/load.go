@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -159,10 +160,45 @@ func (c *Config) validateEndpoint(i int, e Endpoint) error {
 	case e.Source != "github" && e.Source != "linear" && e.Trust != nil:
 		return c.bad(where+": only source github and linear take trust", "")
 	}
+	if err := c.validateHook(where, e); err != nil {
+		return err
+	}
 	for k, s := range e.Secrets {
 		if s.ref == "" {
 			return c.bad(fmt.Sprintf("%s: secrets[%d] is empty", where, k), "use ${env:NAME} or ${file:PATH}")
 		}
+	}
+	return nil
+}
+
+// validateHook checks what the node needs to ask GitHub about an endpoint.
+func (c *Config) validateHook(where string, e Endpoint) error {
+	switch {
+	case e.Connection == "" && e.Hook == nil:
+		return nil
+	case e.Source != "github":
+		return c.bad(where+": only source github takes connection and hook", "")
+	case e.Connection == "":
+		return c.bad(where+": hook needs a connection", "name the scm connection whose credential may read the hook")
+	}
+	at := slices.IndexFunc(c.Connections, func(n Connection) bool { return n.Name == e.Connection })
+	if at < 0 || c.Connections[at].Kind != "scm" || c.Connections[at].Provider != "github" {
+		return c.bad(fmt.Sprintf("%s: connection %q is not an scm connection of provider github", where, e.Connection), "write it under connections")
+	}
+	n := c.Connections[at]
+	switch h := e.Hook; {
+	case (n.App == nil) == (n.Credential.ref == ""):
+		return c.bad(fmt.Sprintf("connections[%d] (%s): provider github takes app or credential, and only one", at, n.Name), "")
+	case h == nil && n.App == nil:
+		return c.bad(where+": a connection without an App needs to know the hook", "write hook: {repository: ID, id: HOOK}")
+	case h == nil:
+		return nil
+	case (h.Repository == "") == (h.Organization == ""):
+		return c.bad(where+": hook is of a repository or of an organization", "")
+	case h.Organization != "" && n.App != nil:
+		return c.bad(where+": an organization's hook is read under a token, not under an App", "use a connection with credential")
+	case h.Repository != "" && !slices.ContainsFunc(c.Repositories, func(r Repository) bool { return r.ID == h.Repository }):
+		return c.bad(where+": the hook's repository is not in repositories", "list its id and name there")
 	}
 	return nil
 }

@@ -1,0 +1,221 @@
+package github
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/google/go-github/v66/github"
+
+	"gatehouse/internal/problem"
+	"gatehouse/internal/secret"
+)
+
+// DefaultAPI is the API of github.com. An Enterprise Server has its own, which
+// ends in /api/v3/.
+const DefaultAPI = "https://api.github.com/"
+
+// Times of an App's credentials: a JWT may live for ten minutes and its clock
+// may be ahead of GitHub's; a token is given up a little before it ends.
+const (
+	jwtSkew  = time.Minute
+	jwtLife  = 8 * time.Minute
+	tokenEnd = 2 * time.Minute
+	minRSA   = 2048
+)
+
+// App signs as a GitHub App.
+type App struct {
+	id  int64
+	key *rsa.PrivateKey
+}
+
+// NewApp reads the App's private key as GitHub hands it out: RSA in PEM.
+func NewApp(id int64, key secret.Value) (*App, error) {
+	const hint = "Make a private key on the App's page and give the .pem file as it is."
+	bad := func(msg string) error { return problem.New(problem.ConfigInvalid, "GitHub App: "+msg, hint) }
+	block, _ := pem.Decode(key.Reveal())
+	if id <= 0 {
+		return nil, bad("the id is not a positive number")
+	}
+	if block == nil {
+		return nil, bad("the key is not PEM")
+	}
+	k, err := x509.ParsePKCS1PrivateKey(block.Bytes)
+	if err != nil {
+		any8, err8 := x509.ParsePKCS8PrivateKey(block.Bytes)
+		pk, ok := any8.(*rsa.PrivateKey)
+		if err8 != nil || !ok {
+			return nil, bad("the key is not an RSA private key") // the parser's words could quote the key
+		}
+		k = pk
+	}
+	if k.N.BitLen() < minRSA {
+		return nil, bad(fmt.Sprintf("the key is shorter than %d bits", minRSA))
+	}
+	return &App{id: id, key: k}, nil
+}
+
+// jwt signs a token that says "I am the App" for the next minutes.
+func (a *App) jwt(now time.Time) (string, error) {
+	claims, err := json.Marshal(map[string]any{"iat": now.Add(-jwtSkew).Unix(), "exp": now.Add(jwtLife).Unix(), "iss": strconv.FormatInt(a.id, 10)})
+	if err != nil {
+		return "", err
+	}
+	enc := base64.RawURLEncoding
+	signed := enc.EncodeToString([]byte(`{"alg":"RS256","typ":"JWT"}`)) + "." + enc.EncodeToString(claims)
+	sum := sha256.Sum256([]byte(signed))
+	sig, err := rsa.SignPKCS1v15(rand.Reader, a.key, crypto.SHA256, sum[:])
+	if err != nil {
+		return "", errors.New("sign as the App")
+	}
+	return signed + "." + enc.EncodeToString(sig), nil
+}
+
+// authorized adds a credential to every request of a transport that can reach
+// one place only.
+type authorized struct {
+	base   http.RoundTripper
+	bearer func() (string, error)
+}
+
+func (t authorized) RoundTrip(r *http.Request) (*http.Response, error) {
+	b, err := t.bearer()
+	if err != nil {
+		return nil, err
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b)
+	return t.base.RoundTrip(r)
+}
+
+// API is one GitHub API with the credential that the node calls it under: an
+// App, or a token. It reads and writes nothing by itself; what it mints stays in
+// memory and is never given to a session.
+type API struct {
+	URL   *url.URL          // ends in a slash
+	Base  http.RoundTripper // reaches URL's authority and no other
+	App   *App              // or
+	Token secret.Value      // of a person or machine account
+	// Issued writes down that a token for one repository was minted, before it
+	// is used. An error leaves it unused.
+	Issued func(ctx context.Context, scope map[string]string, expires time.Time) error
+	Now    func() time.Time // time.Now by default
+
+	mu     sync.Mutex
+	minted map[string]minted // by repository and permission
+}
+
+type minted struct {
+	client *github.Client
+	until  time.Time
+}
+
+func (a *API) now() time.Time {
+	if a.Now != nil {
+		return a.Now()
+	}
+	return time.Now()
+}
+
+func (a *API) client(bearer func() (string, error)) *github.Client {
+	c := github.NewClient(&http.Client{Transport: authorized{a.Base, bearer}})
+	c.BaseURL = a.URL
+	return c
+}
+
+// AsApp returns the client that speaks as the App itself.
+func (a *API) AsApp() *github.Client {
+	return a.client(func() (string, error) { return a.App.jwt(a.now()) })
+}
+
+// Permissions of the tokens that the node mints for itself.
+var (
+	ReadMetadata = github.InstallationPermissions{Metadata: github.String("read")}
+	// WriteHooks lets the node request redeliveries: GitHub has no smaller one.
+	WriteHooks = github.InstallationPermissions{Metadata: github.String("read"), RepositoryHooks: github.String("write")}
+)
+
+// Repository returns a client for one repository: under the configured token,
+// or under an App's installation token that is good for this repository and
+// these permissions only and is minted when it is needed.
+func (a *API) Repository(ctx context.Context, id, owner, name string, want github.InstallationPermissions) (*github.Client, error) {
+	if a.App == nil {
+		return a.client(func() (string, error) { return string(a.Token.Reveal()), nil }), nil
+	}
+	wanted, err := granted(&want)
+	if err != nil {
+		return nil, err
+	}
+	key := id + " " + fmt.Sprint(wanted)
+	a.mu.Lock()
+	m, ok := a.minted[key]
+	a.mu.Unlock()
+	if ok && a.now().Before(m.until) {
+		return m.client, nil
+	}
+	number, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("mint a token: repository id: %w", err)
+	}
+	app := a.AsApp()
+	in, _, err := app.Apps.FindRepositoryInstallation(ctx, owner, name)
+	if err != nil {
+		return nil, fmt.Errorf("find the App's installation: %w", err)
+	}
+	t, _, err := app.Apps.CreateInstallationToken(ctx, in.GetID(), &github.InstallationTokenOptions{RepositoryIDs: []int64{number}, Permissions: &want})
+	if err != nil {
+		return nil, fmt.Errorf("mint a token: %w", err)
+	}
+	// What came back is what counts, not what was asked for.
+	got, err := granted(t.Permissions)
+	switch {
+	case err != nil || !maps.Equal(got, wanted):
+		return nil, errors.New("mint a token: it has other permissions than were asked for")
+	case len(t.Repositories) != 1 || t.Repositories[0].GetID() != number:
+		return nil, errors.New("mint a token: it is not for the one repository that was asked for")
+	case t.GetToken() == "" || !t.GetExpiresAt().After(a.now()):
+		return nil, errors.New("mint a token: there is none in the answer")
+	}
+	scope := map[string]string{"repository.id": id}
+	for _, p := range slices.Sorted(maps.Keys(got)) {
+		scope["permission."+p] = got[p]
+	}
+	if err := a.Issued(ctx, scope, t.GetExpiresAt().Time); err != nil {
+		return nil, fmt.Errorf("write down the token: %w", err)
+	}
+	value := secret.FromString(t.GetToken())
+	m = minted{a.client(func() (string, error) { return string(value.Reveal()), nil }), t.GetExpiresAt().Add(-tokenEnd)}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.minted == nil {
+		a.minted = map[string]minted{}
+	}
+	a.minted[key] = m
+	return m.client, nil
+}
+
+// granted lists the permissions that are set, by GitHub's names.
+func granted(p *github.InstallationPermissions) (map[string]string, error) {
+	out := map[string]string{}
+	b, err := json.Marshal(p)
+	if err == nil {
+		err = json.Unmarshal(b, &out)
+	}
+	return out, err
+}
