@@ -205,7 +205,7 @@ func (f *faultyFile) Close() error                   { return f.f.Close() }
 func TestPowerCut(t *testing.T) {
 	t.Run("RC-41_power_cut", func(t *testing.T) {
 		for seed := range uint64(300) {
-			r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // G404: a test
+			r := rand.New(rand.NewPCG(seed, 0))
 			disk := &faultfs.FS{}
 			s := open(t, "blobs", blob.Files(faulty{disk}))
 			stored := map[string]bool{}

@@ -112,6 +112,30 @@ func TestGroupsAreWhole(t *testing.T) {
 	}
 }
 
+// A loop over groups ends although each turn adds one.
+func TestGroupsEnd(t *testing.T) {
+	j := open(t, t.TempDir(), journal.Options{SegmentBytes: 512})
+	for range 10 {
+		wait(t, j.Append(event("before")))
+	}
+	turns := 0
+	for group, err := range j.Groups(1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if turns++; turns > 10 || string(group[0].Data) != "before" {
+			t.Fatalf("turn %d yields %q", turns, group[0].Data)
+		}
+		wait(t, j.Append(event("during")))
+	}
+	if turns != 10 {
+		t.Fatalf("%d groups, want 10", turns)
+	}
+	if recs, err := collect(j.Groups(j.Next() + 5)); err != nil || len(recs) != 0 {
+		t.Fatalf("groups of the future: %v %v", recs, err)
+	}
+}
+
 func appendSeal(group []journal.Record) ([]journal.Record, error) {
 	s := fmt.Sprintf("seal %d+%d", group[0].Pos, len(group))
 	return append(group, journal.Record{Kind: journal.KindSeal, Subject: "log", Data: []byte(s)}), nil

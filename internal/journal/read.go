@@ -15,15 +15,15 @@ import (
 )
 
 // Groups yields the durable groups from the one that holds position from (0:
-// from the oldest) to the end as it is when the end is reached. Records are in
-// order, the seal last; the slices are the caller's to keep. An error ends the
-// loop: problem.JournalTrimmed when from, or what follows, was trimmed away,
-// problem.JournalDamaged when bytes are wrong.
+// from the oldest) to the end as it is when the loop begins, so that it ends
+// under any load. Records are in order, the seal last; the slices are the
+// caller's to keep. An error ends the loop: problem.JournalTrimmed when from, or
+// what follows, was trimmed away, problem.JournalDamaged when bytes are wrong.
 func (j *Journal) Groups(from uint64) iter.Seq2[[]Record, error] {
 	return func(yield func([]Record, error) bool) {
 		r := j.reader(from)
 		defer r.close()
-		for {
+		for end := j.Next(); r.from < end; {
 			group, err := r.read()
 			if errors.Is(err, io.EOF) {
 				return
