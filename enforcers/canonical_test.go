@@ -159,6 +159,9 @@ func TestGrants(t *testing.T) {
 		"EG-101_star":      `{"egress":[{"id":"x","host":"*"}]}`,
 		"EG-101_newline":   `{"egress":[{"id":"x","host":"a.test\nb.test"}]}`,
 		"EG-101_port":      `{"egress":[{"id":"x","host":"a.test","ports":[70000]}]}`,
+		"EG-66_cleartext":  `{"egress":[{"id":"x","host":"a.test","connection":"c","schemes":["https","http"]}]}`,
+		"EG-66_no_scheme":  `{"egress":[{"id":"x","host":"a.test","connection":"c"}]}`,
+		"EG-66_blind":      `{"egress":[{"id":"x","host":"a.test","connection":"c","schemes":["https"],"blind":"tls"}]}`,
 		"EG-101_addresses": `{"egress":[{"id":"x","host":"a.test","addresses":["10.0.0.0/99"]}]}`,
 	} {
 		if g, err := Grants([]byte(policy)); err == nil {

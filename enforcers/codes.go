@@ -27,7 +27,10 @@ const (
 	CodeUpgradeRefused    = "upgrade_refused"    // a protocol switch nothing allows
 	CodeNotHTTP           = "not_http"           // a tunnel that speaks neither TLS nor HTTP
 	CodeBodyNotInspected  = "body_not_inspectable"
-	CodeForgedLine        = "forged_line" // a CONNECT line that init never writes
+	CodePlaceholderHost   = "placeholder_wrong_host" // a placeholder on a host it is not for
+	CodePlaceholder       = "placeholder_unknown"    // no placeholder of this session, or one whose rule is gone
+	CodePlaceholderSpent  = "placeholder_spent"      // used as often as it may be
+	CodePlaceholderPlace  = "placeholder_misplaced"  // not where the credential belongs
 
 	// Upstream, and the hard set.
 	CodeAddressNotPublic = "address_not_public"
@@ -50,9 +53,13 @@ const (
 	CodeClientTLS        = "client_tls"  // the client gave up the TLS handshake: usually it does not trust the session's CA
 	CodePermit           = "permit_invalid"
 	CodeCredential       = "credential_unavailable"
-	CodeNotUsed          = "not_used"         // the Permit was dropped unused
-	CodeTerminated       = "terminated"       // a tunnel opened at the door: its requests have their own receipts
-	CodeAnswered         = "answered_by_door" // the door answered itself: DNS, reserved host
+	CodeWrongHost        = "credential_wrong_host"   // a credential is bound to another host
+	CodeReflected        = "credential_reflected"    // the answer held the credential: the session ends
+	CodeAnswerCredential = "answer_holds_credential" // the answer held a token or a signed URL
+	CodeAnswerEncoding   = "answer_not_inspectable"  // the answer is encoded in a way that hides what it holds
+	CodeNotUsed          = "not_used"                // the Permit was dropped unused
+	CodeTerminated       = "terminated"              // a tunnel opened at the door: its requests have their own receipts
+	CodeAnswered         = "answered_by_door"        // the door answered itself: DNS, reserved host
 )
 
 // Rule ids for decisions that no enforcer's rule made.

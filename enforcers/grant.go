@@ -70,6 +70,7 @@ func Grants(policy []byte) ([]Grant, error) {
 			Env          string         `json:"env"`
 			Uses         int            `json:"uses"`
 			Blind        string         `json:"blind"`
+			Schemes      []string       `json:"schemes"`
 			Addresses    []netip.Prefix `json:"addresses"`
 			Names        int            `json:"names"`
 			EncodedSlash bool           `json:"encoded_slash"`
@@ -87,6 +88,10 @@ func Grants(policy []byte) ([]Grant, error) {
 		hosts, err := authority.ParsePattern(r.Pattern)
 		if err != nil {
 			return nil, fmt.Errorf("compiled policy, rule %s: %w", r.ID, err)
+		}
+		if r.Connection != "" && (r.Blind != "" || !slices.Equal(r.Schemes, []string{authority.HTTPS})) {
+			// EG-66: a credential goes over verified TLS or nowhere.
+			return nil, fmt.Errorf("compiled policy, rule %s: a rule with a connection is for https alone", r.ID)
 		}
 		grants = append(grants, Grant{
 			Rule: r.ID, Hosts: hosts, Ports: r.Ports, Connection: r.Connection, Env: r.Env, Uses: r.Uses,

@@ -24,9 +24,10 @@ var dials = map[string][]string{
 
 // hostReaders may look at what a request says of its host: they compare it.
 var hostReaders = map[string][]string{
-	"door/http2.go":   {"serve", "wellFormed"},
-	"door/request.go": {"newRequest"}, // clears it
-	"upstream/do.go":  {"request"},    // writes it
+	"door/http2.go":    {"serve", "wellFormed"},
+	"door/request.go":  {"newRequest"}, // clears it
+	"upstream/node.go": {"RoundTrip"},  // refuses any but its own
+	"upstream/do.go":   {"request"},    // writes it
 }
 
 // TestOnlyUpstreamDials: nothing under enforcers but upstream has a way to the

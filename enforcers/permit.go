@@ -164,6 +164,14 @@ func (p *Permit) Progress(ctx context.Context, o Outcome) error {
 	return p.gate.rec.Progress(ctx, p.receipt, o, p.gate.mode == receipts.Hard)
 }
 
+// EndSession revokes the whole session the Permit belongs to: what was found
+// while carrying the action out leaves nothing to be trusted.
+func (p *Permit) EndSession(code string) {
+	if p.genuine() {
+		p.gate.Revoke(code)
+	}
+}
+
 // Spend adds nanodollars to the outcome that Done will write.
 func (p *Permit) Spend(nano int64) {
 	if p.genuine() {

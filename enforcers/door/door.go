@@ -64,19 +64,21 @@ func (t Timeouts) or() Timeouts {
 
 // Door serves one session's listener.
 type Door struct {
-	o          Options
-	gate       *enforcers.Gate
-	names      names
-	met        targets
-	announced  atomic.Pointer[[]string] // targets of the probe
-	listener   net.Listener
-	ctx        context.Context // ends with the door
-	cancel     context.CancelFunc
-	conns      chan struct{}
-	handshakes chan struct{}
-	h2         *h2
-	wg         sync.WaitGroup
-	closing    sync.Once
+	o     Options
+	gate  *enforcers.Gate
+	names names
+
+	placeholders placeholders
+	met          targets
+	announced    atomic.Pointer[[]string] // targets of the probe
+	listener     net.Listener
+	ctx          context.Context // ends with the door
+	cancel       context.CancelFunc
+	conns        chan struct{}
+	handshakes   chan struct{}
+	h2           *h2
+	wg           sync.WaitGroup
+	closing      sync.Once
 }
 
 // Open serves l for g's session until Close or ctx's end. Whoever can connect
@@ -96,6 +98,7 @@ func Open(ctx context.Context, l net.Listener, g *enforcers.Gate, o Options) (*D
 		o: o, gate: g, listener: l, names: names{clock: o.Clock},
 		conns: make(chan struct{}, maxConns), handshakes: make(chan struct{}, maxHandshakes),
 	}
+	d.placeholders.issue(g.Grants())
 	d.ctx, d.cancel = context.WithCancel(ctx)
 	context.AfterFunc(d.ctx, func() { _ = l.Close() })
 	d.h2 = d.newH2()

@@ -14,6 +14,7 @@ import (
 	"github.com/miekg/dns"
 
 	"gatehouse/enforcers"
+	"gatehouse/internal/secret"
 	"gatehouse/receipts"
 )
 
@@ -56,9 +57,9 @@ func add(mode receipts.Mode, o other) func(*enforcers.Policy) {
 // injector adds a credential for the connection of the matrix.
 type injector struct{}
 
-func (injector) Inject(_ context.Context, _ *enforcers.Permit, r *http.Request) error {
+func (injector) Inject(_ context.Context, _ *enforcers.Permit, r *http.Request) ([]secret.Value, error) {
 	r.Header.Set("Authorization", "Bearer canary")
-	return nil
+	return nil, nil
 }
 
 func lookup(name string) func(*inside) reply {

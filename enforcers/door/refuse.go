@@ -89,7 +89,8 @@ func statusOf(code string) int {
 	case enforcers.CodeClientSlow:
 		return http.StatusRequestTimeout
 	case enforcers.CodeDNS, enforcers.CodeDNSName, enforcers.CodeDNSAnswers, enforcers.CodeConnect,
-		enforcers.CodeTLS, enforcers.CodeProtocol, enforcers.CodePeer, enforcers.CodeDownCap, string(problem.Internal):
+		enforcers.CodeTLS, enforcers.CodeProtocol, enforcers.CodePeer, enforcers.CodeAnswerCredential, enforcers.CodeAnswerEncoding,
+		enforcers.CodeCredential, enforcers.CodeDownCap, string(problem.Internal):
 		return http.StatusBadGateway
 	case enforcers.CodeTimeout:
 		return http.StatusGatewayTimeout
@@ -127,6 +128,15 @@ var hints = map[string]string{
 	enforcers.CodeDNSName:            "The name does not exist outside.",
 	enforcers.CodeTLS:                "The server's certificate could not be verified; nothing was sent.",
 	enforcers.CodeUpCap:              "The upload is larger than the rule allows.",
+	enforcers.CodePlaceholder:        "The placeholder is not one of this session's; use the variable's value as it is.",
+	enforcers.CodePlaceholderHost:    "The placeholder is for its own host only.",
+	enforcers.CodePlaceholderSpent:   "The placeholder has been used as often as it may be.",
+	enforcers.CodePlaceholderPlace:   "Send the placeholder where the credential belongs, in the Authorization header.",
+	enforcers.CodeBodyNotInspected:   "Send the body without an encoding.",
+	enforcers.CodeAnswerCredential:   "The answer held a token or a signed URL and was kept outside.",
+	enforcers.CodeAnswerEncoding:     "The answer could not be looked into and was kept outside.",
+	enforcers.CodeReflected:          "The answer held the credential; the session has ended.",
+	enforcers.CodeCredential:         "The credential for this host is not available; tell the operator.",
 	enforcers.CodeForeignCredential:  "Send the request without a credential; Gatehouse adds the right one.",
 	codeNamesFull:                    "The session has used all its names.",
 	codeNameRate:                     "Too many new names in a minute; wait a minute.",

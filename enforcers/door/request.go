@@ -13,6 +13,7 @@ import (
 	"gatehouse/enforcers"
 	"gatehouse/enforcers/upstream"
 	"gatehouse/internal/authority"
+	"gatehouse/internal/problem"
 )
 
 // Request is one HTTP request from the sandbox that is well formed and names
@@ -124,15 +125,28 @@ func (r *Request) Decide(a *enforcers.Action) (*enforcers.Permit, enforcers.Deci
 
 // forward is the plain forward: one decision, one request, one answer.
 func (d *Door) forward(w http.ResponseWriter, r *Request) {
-	a := r.Action()
+	connection := d.bound(r.To)
+	tokens, code := r.credentials(connection)
 	if r.Upgrade != "" && !handshake(r) {
-		a.HardSet = enforcers.CodeUpgradeRefused // EG-47, EG-63
-	} else if a.Connection != "" && foreignCredential(r.Header) {
-		a.HardSet = enforcers.CodeForeignCredential // EG-75
+		code = enforcers.CodeUpgradeRefused // EG-47, EG-63
 	}
+	a := r.Action()
+	a.HardSet = code
 	p, decision := r.Decide(a)
 	if p == nil {
 		Refuse(w, decision)
+		return
+	}
+	for _, token := range tokens {
+		if !d.placeholders.use(token) { // somebody else took the last use
+			p.Void(enforcers.CodePlaceholderSpent)
+			Fail(w, decision, problem.New(enforcers.CodePlaceholderSpent, "the placeholder has been used up", ""))
+			return
+		}
+	}
+	if err := r.scan(connection); err != nil {
+		p.Void(string(problem.CodeOf(err)))
+		Fail(w, decision, err)
 		return
 	}
 	resp, err := r.Up.Do(p, r.Request)
@@ -254,15 +268,4 @@ func shown(h http.Header) map[string][]string {
 		}
 	}
 	return out
-}
-
-// credentialFields may authenticate a request.
-var credentialFields = []string{
-	"Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Auth-Token", "X-Access-Token", "Private-Token",
-	"Job-Token", "X-Goog-Api-Key", "X-Amz-Security-Token", "X-Gitlab-Token", "Npm-Auth-Token",
-}
-
-// foreignCredential reports whether a request brings a credential of its own.
-func foreignCredential(h http.Header) bool {
-	return slices.ContainsFunc(credentialFields, func(name string) bool { return len(h[name]) > 0 })
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"net"
-	"net/http"
 	"net/netip"
 	"time"
 
@@ -23,6 +22,10 @@ type Options struct {
 	Inject   Injector       // nil = no credential is ever added, and a Permit that needs one fails
 	Dev      *Dev           // nil outside dev mode
 	Timeouts Timeouts
+
+	// Tripped is told that an answer held the connection's credential. The
+	// session is revoked already; the credential should be replaced.
+	Tripped func(session, connection string)
 }
 
 // Timeouts bound one exchange. Zero fields take the defaults.
@@ -55,14 +58,6 @@ type Dev struct {
 	Upstreams map[netip.AddrPort]netip.AddrPort // judged address -> loopback address dialed
 	DNS       netip.AddrPort                    // replaces Options.Resolver
 	Roots     *x509.CertPool                    // trusted for redirected dials only
-}
-
-// Injector adds a connection's credential to a request. It is called last,
-// after the connection is up and its certificate verified, and only for a
-// Permit whose action names the connection and was allowed, never for a
-// would-block. An error stops the request before its first byte.
-type Injector interface {
-	Inject(ctx context.Context, p *enforcers.Permit, r *http.Request) error
 }
 
 // Client carries out permitted actions. It is safe for concurrent use.

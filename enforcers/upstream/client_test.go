@@ -23,6 +23,7 @@ import (
 	"gatehouse/enforcers/upstream"
 	"gatehouse/internal/authority"
 	"gatehouse/internal/problem"
+	"gatehouse/internal/secret"
 	"gatehouse/receipts"
 )
 
@@ -509,13 +510,13 @@ type inject struct {
 	err   error
 }
 
-func (i *inject) Inject(_ context.Context, _ *enforcers.Permit, r *http.Request) error {
+func (i *inject) Inject(_ context.Context, _ *enforcers.Permit, r *http.Request) ([]secret.Value, error) {
 	i.calls++
 	if i.err != nil {
-		return i.err
+		return nil, i.err
 	}
 	r.Header.Set("Authorization", "Bearer canary")
-	return nil
+	return nil, nil
 }
 
 // TestInjection: a credential is added for an allowed action that names its

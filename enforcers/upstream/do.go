@@ -15,6 +15,7 @@ import (
 	"gatehouse/enforcers"
 	"gatehouse/internal/authority"
 	"gatehouse/internal/problem"
+	"gatehouse/internal/secret"
 )
 
 // Do sends r to where p leads and nowhere else: the scheme, the host and the
@@ -48,6 +49,16 @@ func (c *Client) Do(p *enforcers.Permit, r *http.Request) (*http.Response, error
 	}
 	x.m.head(resp.StatusCode, 0, headSize("", "", resp.Header))
 	cleanResponse(resp.Header)
+	if len(x.watch) > 0 {
+		body, err := guardAnswer(resp, p.To(), x.watch)
+		if err != nil {
+			_ = resp.Body.Close()
+			x.tripped(c, err)
+			return nil, x.end(enforcers.Forwarded, err)
+		}
+		resp.Body = body
+	}
+	x.client = c
 	resp.Request = r
 	resp.Body = &download{ReadCloser: resp.Body, x: x}
 	return resp, nil
@@ -70,7 +81,7 @@ func (c *Client) send(ctx context.Context, x *exchange, out *http.Request) (resp
 			return nil, effect, err
 		}
 		x.m.pin(k.conn.addr)
-		if err := c.inject(ctx, x.p, out, k); err != nil {
+		if x.watch, err = c.inject(ctx, x.p, out, k); err != nil {
 			k.cc.Release()
 			return nil, effect, err
 		}
@@ -103,8 +114,21 @@ type exchange struct {
 	began   context.Context // the caller's
 	cancel  context.CancelCauseFunc
 	release func()
-	own     *conn // a connection nobody else uses, closed with the body
+	own     *conn          // a connection nobody else uses, closed with the body
+	watch   []secret.Value // what must not come back in the answer
+	client  *Client
 	once    sync.Once
+}
+
+// tripped ends the session when err says that the answer held the credential.
+func (x *exchange) tripped(c *Client, err error) {
+	if problem.CodeOf(err) != enforcers.CodeReflected {
+		return
+	}
+	x.p.EndSession(enforcers.CodeReflected)
+	if c.o.Tripped != nil {
+		c.o.Tripped(x.p.Session(), x.p.Action().Connection)
+	}
 }
 
 // end writes the outcome of an exchange that brought no response.
@@ -164,26 +188,31 @@ func (x *exchange) request(ctx context.Context, r *http.Request) (*http.Request,
 
 // inject adds the connection's credential, last. It is never called for a
 // would-block, and never for a connection that is not verified TLS (EG-66).
-func (c *Client) inject(ctx context.Context, p *enforcers.Permit, out *http.Request, k *client) error {
+func (c *Client) inject(ctx context.Context, p *enforcers.Permit, out *http.Request, k *client) ([]secret.Value, error) {
 	name := p.Action().Connection
 	if name == "" {
-		return nil
+		return nil, nil
 	}
 	granted := p.Grant().Connection
 	switch {
 	case p.WouldBlock(), granted != "" && granted != name:
-		return fail(enforcers.CodeCredential, "the permit does not cover the connection's credential", nil)
+		return nil, fail(enforcers.CodeCredential, "the permit does not cover the connection's credential", nil)
 	case k.conn.tls == nil:
-		return fail(enforcers.CodeCredential, "a credential is never added to an unencrypted request", nil)
+		return nil, fail(enforcers.CodeCredential, "a credential is never added to an unencrypted request", nil)
 	case out.Method == http.MethodTrace || out.Method == "TRACK":
-		return fail(enforcers.CodeMethodRefused, "a credential is never added to a method that echoes", nil) // EG-54
+		return nil, fail(enforcers.CodeMethodRefused, "a credential is never added to a method that echoes", nil) // EG-54
 	case c.o.Inject == nil:
-		return fail(enforcers.CodeCredential, "no credential is configured for the connection", nil)
+		return nil, fail(enforcers.CodeCredential, "no credential is configured for the connection", nil)
 	}
-	if err := c.o.Inject.Inject(ctx, p, out); err != nil {
-		return fail(enforcers.CodeCredential, "the connection's credential is not available", err)
+	prepareInjected(out.Header)
+	watch, err := c.o.Inject.Inject(ctx, p, out)
+	if err != nil {
+		if problem.CodeOf(err) == problem.Internal {
+			err = fail(enforcers.CodeCredential, "the connection's credential is not available", err)
+		}
+		return nil, err
 	}
-	return nil
+	return watch, nil
 }
 
 // download is a response body on its way in. Closing it writes the outcome.
@@ -202,6 +231,7 @@ func (d *download) Read(b []byte) (int, error) {
 		}
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
+		d.x.tripped(d.x.client, err)
 		err = classify(err, d.x.p.Context(), d.x.m.ctx)
 		d.err = err
 	}

@@ -60,7 +60,9 @@ func TestNode(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	o.handle(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://evil.test/", http.StatusFound) })
+	o.handle(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "https://evil.test/", http.StatusFound)
+	})
 	if _, err := client.Get("https://example.com/"); string(problem.CodeOf(err)) != enforcers.CodePermit {
 		t.Errorf("a redirect was followed: %v", err)
 	}

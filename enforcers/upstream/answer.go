@@ -1,0 +1,246 @@
+package upstream
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/hex"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gatehouse/enforcers"
+	"gatehouse/internal/authority"
+	"gatehouse/internal/secret"
+)
+
+// An answer to a request that carried a credential could bring the credential,
+// or one obtained with it, into the sandbox. What follows looks for both.
+
+// prepareInjected changes a request so that its answer can be looked into: no
+// ranges, which could split a secret between two answers (EG-105), and no
+// encoding.
+func prepareInjected(h http.Header) {
+	delete(h, "Range")
+	delete(h, "If-Range")
+	h["Accept-Encoding"] = []string{"identity"}
+}
+
+// guardAnswer takes out of an answer what must not enter the sandbox and
+// returns its body under watch. An error refuses the whole answer.
+func guardAnswer(resp *http.Response, to authority.Authority, watch []secret.Value) (io.ReadCloser, error) {
+	t := newTripwire(watch)
+	for _, name := range []string{"Set-Cookie", "Set-Cookie2", "Authentication-Info", "Proxy-Authentication-Info"} {
+		delete(resp.Header, name)
+	}
+	for _, values := range resp.Header {
+		for _, v := range values {
+			if t.holds([]byte(v)) {
+				return nil, reflected()
+			}
+			if signedURL.MatchString(v) {
+				return nil, fail(enforcers.CodeAnswerCredential, "a header of the answer holds a signed URL", nil) // EG-108
+			}
+		}
+	}
+	if !sameOrigin(resp.Header.Get("Location"), to) {
+		// EG-59, EG-108: where else it leads, its query stays behind.
+		return nil, fail(enforcers.CodeAnswerCredential, "the answer redirects elsewhere with a query", nil)
+	}
+	body := resp.Body
+	switch enc := strings.ToLower(resp.Header.Get("Content-Encoding")); enc {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		z, err := gzip.NewReader(resp.Body)
+		if err != nil {
+			return nil, fail(enforcers.CodeAnswerEncoding, "the answer's encoding is broken", err)
+		}
+		body = &unzipped{z, resp.Body}
+		delete(resp.Header, "Content-Encoding")
+		delete(resp.Header, "Content-Length")
+		resp.ContentLength = -1
+	default:
+		return nil, fail(enforcers.CodeAnswerEncoding, "the answer is encoded in a way that hides what it holds", nil)
+	}
+	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	t.fields = err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
+	return &guarded{ReadCloser: body, t: t}, nil
+}
+
+func reflected() error {
+	return fail(enforcers.CodeReflected, "the answer holds the credential that the request carried", nil)
+}
+
+// sameOrigin reports whether a Location leads back to the same authority or
+// carries no query.
+func sameOrigin(location string, to authority.Authority) bool {
+	if location == "" {
+		return true
+	}
+	u, err := url.Parse(location)
+	if err != nil {
+		return false
+	}
+	if u.RawQuery == "" && u.User == nil {
+		return true
+	}
+	if !u.IsAbs() && u.Hostname() == "" {
+		return true
+	}
+	port := u.Port()
+	if port == "" {
+		port = "443"
+	}
+	named, err := authority.ParseHostPort(u.Scheme, u.Hostname()+":"+port)
+	return err == nil && named == to && u.User == nil
+}
+
+// signedURL finds query keys that make a URL work without a credential.
+var signedURL = regexp.MustCompile(`(?i)[?&;](x-amz-signature|x-amz-security-token|x-goog-signature|signature|sig|access_token|token)=[^&\s"]{8}`)
+
+// tokenField finds a field of a JSON answer that holds a credential.
+var tokenField = regexp.MustCompile(`(?i)"(access_token|refresh_token|id_token|session_token|client_secret|private_key|secret_access_key|token|secret|password)"\s*:\s*"[^"]{8}`)
+
+// maxMarker is the longest that the start of a signed URL's key or of a token
+// field can be; what could be one is held back.
+const maxMarker = 96
+
+// tripwire looks for secrets and their usual encodings in a stream of bytes.
+type tripwire struct {
+	patterns [][]byte
+	fields   bool // JSON: look for token fields and signed URLs as well
+	longest  int
+}
+
+func newTripwire(watch []secret.Value) *tripwire {
+	t := &tripwire{}
+	for _, v := range watch {
+		t.patterns = append(t.patterns, encodings(v.Reveal())...)
+	}
+	for _, p := range t.patterns {
+		t.longest = max(t.longest, len(p))
+	}
+	return t
+}
+
+// encodings are the ways in which a server usually repeats a secret.
+func encodings(s []byte) [][]byte {
+	out := [][]byte{bytes.Clone(s)}
+	add := func(p string) {
+		if len(p) >= minSecret && !slices.ContainsFunc(out, func(q []byte) bool { return string(q) == p }) {
+			out = append(out, []byte(p))
+		}
+	}
+	h := hex.EncodeToString(s)
+	add(h)
+	add(strings.ToUpper(h))
+	add(url.QueryEscape(string(s)))
+	add(url.PathEscape(string(s)))
+	var lower, upper strings.Builder
+	for i := 0; i < len(h); i += 2 {
+		lower.WriteString("%" + h[i:i+2])
+		upper.WriteString("%" + strings.ToUpper(h[i:i+2]))
+	}
+	add(lower.String())
+	add(upper.String())
+	// Within a longer text the secret's base64 depends on where it begins; what
+	// its neighbours do not touch is the same.
+	for shift := range 3 {
+		padded := append(make([]byte, shift), s...)
+		for _, enc := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
+			e := enc.EncodeToString(padded)
+			from := (shift*8 + 5) / 6
+			to := len(padded) * 8 / 6
+			add(e[from:to])
+		}
+	}
+	return out
+}
+
+func (t *tripwire) holds(b []byte) bool {
+	return slices.ContainsFunc(t.patterns, func(p []byte) bool { return bytes.Contains(b, p) })
+}
+
+// check looks at a window and returns how much of its end must be held back,
+// because it may be the start of something.
+func (t *tripwire) check(window []byte) (hold int, err error) {
+	if t.holds(window) {
+		return 0, reflected()
+	}
+	for n := min(len(window), t.longest-1); n > 0; n-- {
+		tail := window[len(window)-n:]
+		if slices.ContainsFunc(t.patterns, func(p []byte) bool { return bytes.HasPrefix(p, tail) }) {
+			hold = n
+			break
+		}
+	}
+	if t.fields {
+		if tokenField.Match(window) || signedURL.Match(unescapeJSON(window)) {
+			return 0, fail(enforcers.CodeAnswerCredential, "the answer holds a token or a signed URL", nil) // EG-78, EG-108
+		}
+		hold = max(hold, min(len(window), maxMarker))
+	}
+	return hold, nil
+}
+
+// unescapeJSON undoes the escapes that JSON writers put into URLs.
+func unescapeJSON(b []byte) []byte {
+	if !bytes.Contains(b, []byte(`\`)) {
+		return b
+	}
+	b = bytes.ReplaceAll(b, []byte(`\u0026`), []byte("&"))
+	b = bytes.ReplaceAll(b, []byte(`\u003d`), []byte("="))
+	return bytes.ReplaceAll(b, []byte(`\/`), []byte("/"))
+}
+
+// guarded is an answer's body under watch. What may be the start of a secret
+// waits for the next read; everything else passes at once.
+type guarded struct {
+	io.ReadCloser
+	t    *tripwire
+	held []byte // checked, waiting for what follows
+	out  []byte // checked, to be given out
+	buf  []byte
+	err  error
+}
+
+func (g *guarded) Read(p []byte) (int, error) {
+	for len(g.out) == 0 {
+		if g.err != nil {
+			return 0, g.err
+		}
+		if g.buf == nil {
+			g.buf = make([]byte, 16<<10)
+		}
+		n, err := g.ReadCloser.Read(g.buf)
+		window := append(g.held, g.buf[:n]...)
+		hold, trip := g.t.check(window)
+		switch {
+		case trip != nil:
+			g.err, g.held = trip, nil
+			return 0, trip
+		case err != nil:
+			hold, g.err = 0, err // nothing follows
+		}
+		g.out = window[: len(window)-hold : len(window)-hold]
+		g.held = bytes.Clone(window[len(window)-hold:])
+	}
+	n := copy(p, g.out)
+	g.out = g.out[n:]
+	return n, nil
+}
+
+// unzipped is a gzip body decoded.
+type unzipped struct {
+	*gzip.Reader
+	src io.Closer
+}
+
+func (u *unzipped) Close() error {
+	_ = u.Reader.Close()
+	return u.src.Close()
+}

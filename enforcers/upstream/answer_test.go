@@ -1,0 +1,198 @@
+package upstream
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"pgregory.net/rapid"
+
+	"gatehouse/enforcers"
+	"gatehouse/internal/authority"
+	"gatehouse/internal/problem"
+	"gatehouse/internal/secret"
+)
+
+const canary = "canary-7f3a/+b9=secret"
+
+func watching() []secret.Value { return []secret.Value{secret.FromString(canary)} }
+
+func place(t testing.TB) authority.Authority {
+	t.Helper()
+	a, err := authority.New(authority.HTTPS, "bound.good.test", 443)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func answerOf(header http.Header, body string) *http.Response {
+	return &http.Response{StatusCode: 200, Header: header, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body))}
+}
+
+// TestTripwire: EG-76, EG-77. A secret that comes back in any of its usual
+// encodings, whole or split across reads, never reaches the reader.
+func TestTripwire(t *testing.T) {
+	var percent, lower strings.Builder
+	for _, c := range []byte(canary) {
+		percent.WriteString("%" + strings.ToUpper(hex.EncodeToString([]byte{c})))
+		lower.WriteString("%" + hex.EncodeToString([]byte{c}))
+	}
+	forms := map[string]string{
+		"plain": canary, "hex": hex.EncodeToString([]byte(canary)), "hex_upper": strings.ToUpper(hex.EncodeToString([]byte(canary))),
+		"query": url.QueryEscape(canary), "path": url.PathEscape(canary), "percent": percent.String(), "percent_lower": lower.String(),
+		"bearer": "Bearer " + canary, "base64": base64.StdEncoding.EncodeToString([]byte(canary)), "base64_url": base64.URLEncoding.EncodeToString([]byte(canary)),
+		"base64_raw": base64.RawURLEncoding.EncodeToString([]byte(canary)),
+	}
+	for _, user := range []string{"u", "uu", "uuu", "x-access-token"} {
+		forms["basic_"+user] = base64.StdEncoding.EncodeToString([]byte(user + ":" + canary))
+		forms["basic_"+user+"_more"] = base64.URLEncoding.EncodeToString([]byte(user + ":" + canary + "\nmore"))
+	}
+	for name, form := range forms {
+		for kind, read := range map[string]func(io.Reader) io.Reader{
+			"whole": func(r io.Reader) io.Reader { return r }, "byte_by_byte": iotest.OneByteReader, "halves": iotest.HalfReader, "with_end": iotest.DataErrReader,
+		} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				text := strings.Repeat("before ", 3000) + form + " after"
+				g := &guarded{ReadCloser: io.NopCloser(read(strings.NewReader(text))), t: newTripwire(watching())}
+				got, err := io.ReadAll(g)
+				if string(problem.CodeOf(err)) != enforcers.CodeReflected {
+					t.Errorf("read %d bytes, %v", len(got), err)
+				}
+				begins := len(text)
+				for _, p := range g.t.patterns {
+					if i := strings.Index(text, string(p)); i >= 0 {
+						begins = min(begins, i)
+					}
+				}
+				if len(got) > begins {
+					t.Errorf("%d bytes passed, the secret begins at %d", len(got), begins)
+				}
+			})
+		}
+	}
+}
+
+// TestTripwirePasses: what holds no secret passes unchanged however it is cut.
+func TestTripwirePasses(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		chunks := rapid.SliceOf(rapid.SampledFrom([]string{"x", "canary", "canary-7f3a/+b9=secre", "7f3a", "data: y\n\n", base64.StdEncoding.EncodeToString([]byte("canary-7f3a")), "\x00"})).Draw(t, "chunks")
+		var readers []io.Reader
+		var all strings.Builder
+		for _, c := range chunks {
+			readers = append(readers, strings.NewReader(c))
+			all.WriteString(c)
+		}
+		if strings.Contains(all.String(), canary) {
+			t.Skip("holds the secret")
+		}
+		g := &guarded{ReadCloser: io.NopCloser(io.MultiReader(readers...)), t: newTripwire(watching())}
+		got, err := io.ReadAll(g)
+		if err != nil || string(got) != all.String() {
+			t.Fatalf("%q became %q, %v", all.String(), got, err)
+		}
+	})
+}
+
+// TestTripwireDoesNotDelay: an event that cannot begin a secret is passed on
+// with the read that brought it.
+func TestTripwireDoesNotDelay(t *testing.T) {
+	r, w := io.Pipe()
+	g := &guarded{ReadCloser: r, t: newTripwire(watching())}
+	go func() {
+		_, _ = io.WriteString(w, "data: x\n\n")
+	}()
+	b := make([]byte, 100)
+	n, err := g.Read(b)
+	if err != nil || string(b[:n]) != "data: x\n\n" {
+		t.Errorf("%q %v", b[:n], err)
+	}
+}
+
+// TestGuardAnswer: what of an answer enters the sandbox.
+func TestGuardAnswer(t *testing.T) {
+	zip := func(s string) string {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		_, _ = io.WriteString(z, s)
+		_ = z.Close()
+		return b.String()
+	}
+	long := strings.Repeat(" ", 40<<10)
+	for name, c := range map[string]struct {
+		header http.Header
+		body   string
+		want   string
+		code   string
+	}{
+		"plain":                  {http.Header{"Content-Type": {"text/plain"}}, "hello", "hello", ""},
+		"json":                   {http.Header{"Content-Type": {"application/json; charset=utf-8"}}, `{"name":"x","tokens":3,"token":null,"url":"https://bound.good.test/x?page=2"}`, `{"name":"x","tokens":3,"token":null,"url":"https://bound.good.test/x?page=2"}`, ""},
+		"gzip":                   {http.Header{"Content-Encoding": {"gzip"}}, zip("hello"), "hello", ""},
+		"EG-76_header":           {http.Header{"X-Echo": {"Bearer " + canary}}, "", "", enforcers.CodeReflected},
+		"EG-76_gzip":             {http.Header{"Content-Encoding": {"gzip"}}, zip("x" + canary), "", enforcers.CodeReflected},
+		"EG-76_location":         {http.Header{"Location": {"/x?t=" + url.QueryEscape(canary)}}, "", "", enforcers.CodeReflected},
+		"EG-76_brotli":           {http.Header{"Content-Encoding": {"br"}}, "x", "", enforcers.CodeAnswerEncoding},
+		"EG-76_two_encodings":    {http.Header{"Content-Encoding": {"gzip, gzip"}}, "x", "", enforcers.CodeAnswerEncoding},
+		"EG-76_broken_gzip":      {http.Header{"Content-Encoding": {"gzip"}}, "x", "", enforcers.CodeAnswerEncoding},
+		"EG-78_oauth":            {http.Header{"Content-Type": {"application/json"}}, `{"access_token":"ghs_0123456789","expires_in":3600}`, "", enforcers.CodeAnswerCredential},
+		"EG-78_installation":     {http.Header{"Content-Type": {"application/vnd.github+json"}}, `{ "token" : "ghs_0123456789" }`, "", enforcers.CodeAnswerCredential},
+		"EG-78_far_in":           {http.Header{"Content-Type": {"application/json"}}, `{"x":"` + long + `","refresh_token":"0123456789"}`, "", enforcers.CodeAnswerCredential},
+		"EG-78_not_json":         {http.Header{"Content-Type": {"application/octet-stream"}}, `{"access_token":"ghs_0123456789"}`, `{"access_token":"ghs_0123456789"}`, ""},
+		"EG-108_field":           {http.Header{"Content-Type": {"application/json"}}, `{"archive_url":"https://cdn.test/x?X-Amz-Signature=0123456789abcdef"}`, "", enforcers.CodeAnswerCredential},
+		"EG-108_field_escaped":   {http.Header{"Content-Type": {"application/json"}}, `{"u":"https:\/\/cdn.test\/x?a=b\u0026X-Goog-Signature=0123456789abcdef"}`, "", enforcers.CodeAnswerCredential},
+		"EG-108_location":        {http.Header{"Location": {"https://cdn.test/x?X-Amz-Signature=0123456789"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_location_query":  {http.Header{"Location": {"https://cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_location_host":   {http.Header{"Location": {"//cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_location_user":   {http.Header{"Location": {"https://u:p@bound.good.test/x"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_location_port":   {http.Header{"Location": {"https://bound.good.test:8443/x?y"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_location_broken": {http.Header{"Location": {"https://%zz/x?y"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_link":            {http.Header{"Link": {`<https://cdn.test/x?sig=0123456789>; rel="next"`}}, "", "", enforcers.CodeAnswerCredential},
+		"location_same":          {http.Header{"Location": {"https://bound.good.test/x?page=2"}}, "", "", ""},
+		"location_same_port":     {http.Header{"Location": {"https://bound.good.test:443/x?page=2"}}, "", "", ""},
+		"location_relative":      {http.Header{"Location": {"/x?page=2"}}, "", "", ""},
+		"location_elsewhere":     {http.Header{"Location": {"https://cdn.test/x"}}, "", "", ""},
+		"cookies":                {http.Header{"Set-Cookie": {"session=1"}, "Set-Cookie2": {"x"}, "Authentication-Info": {"y"}}, "x", "x", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resp := answerOf(c.header, c.body)
+			body, err := guardAnswer(resp, place(t), watching())
+			var got []byte
+			if err == nil {
+				got, err = io.ReadAll(body)
+				_ = body.Close()
+			}
+			code := ""
+			if err != nil {
+				code = string(problem.CodeOf(err))
+			}
+			if code != c.code || (c.code == "" && string(got) != c.want) {
+				t.Errorf("%q %q, want %q %q", got, code, c.want, c.code)
+			}
+			if bytes.Contains(got, []byte(canary)) || bytes.Contains(got, []byte("0123456789")) && c.code != "" {
+				t.Errorf("it passed: %q", got)
+			}
+			for _, h := range []string{"Set-Cookie", "Set-Cookie2", "Authentication-Info", "Content-Encoding"} {
+				if err == nil && resp.Header.Get(h) != "" {
+					t.Errorf("%s passed", h)
+				}
+			}
+		})
+	}
+}
+
+func TestGuardedPassesErrors(t *testing.T) {
+	broken := errors.New("broken")
+	g := &guarded{ReadCloser: io.NopCloser(io.MultiReader(strings.NewReader("canary-7f"), iotest.ErrReader(broken))), t: newTripwire(watching())}
+	got, err := io.ReadAll(g)
+	if string(got) != "canary-7f" || !errors.Is(err, broken) {
+		t.Errorf("%q %v", got, err)
+	}
+}
