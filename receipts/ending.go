@@ -219,7 +219,7 @@ func (v *verifier) anchor() (a anchor) {
 	default:
 		reached = v.continues(out)
 	}
-	if !reached {
+	if !reached || v.hides(out) {
 		return a
 	}
 	if !a.ok {
@@ -402,6 +402,7 @@ func (v *verifier) judgeEnd() {
 	if v.log && v.first == 0 && v.man != nil && v.man.Size <= v.next && v.man.Sessions > v.openedBefore(v.man.Size) && v.res.Integrity.Hidden == 0 { // RC-05
 		v.find(ExitTampered, ClassSessionMissing, "", -1, "the log opened %d sessions, the file has %d", v.man.Sessions, end.InFile)
 	}
+	v.judgeHidden()
 	whole := v.log && v.tree != nil && v.res.Integrity.Hidden == 0
 	if whole && v.o.Session == "" {
 		v.judgeLogEnd(a)
@@ -411,6 +412,36 @@ func (v *verifier) judgeEnd() {
 		a.size = v.man.Size // heads are those of the manifest, which was made a little earlier
 	}
 	v.judgeSessionEnds(a, whole)
+}
+
+// hides reports whether the file hides leaves that the outside checkpoint covers
+// and the manifest does not account for: the end is then proven as of the
+// manifest only.
+func (v *verifier) hides(out *Checkpoint) bool {
+	if v.man == nil {
+		return false // judgeHidden speaks of them all
+	}
+	i, _ := slices.BinarySearch(v.hidden, v.man.Size)
+	return i < len(v.hidden) && v.hidden[i] < out.Size
+}
+
+// judgeHidden holds the leaves that stand by their hash alone to the manifest's
+// count of receipts: in place of an event that is privacy, in place of a receipt
+// it is a way to leave a session out without a gap (RC-05).
+func (v *verifier) judgeHidden() {
+	if !v.log || v.res.Integrity.Hidden == 0 {
+		return
+	}
+	known := v.man != nil && v.first == 0 && v.man.Size <= v.next
+	switch {
+	case known:
+		shown, _ := slices.BinarySearch(v.shown, v.man.Size)
+		if uint64(shown) < v.man.Receipts {
+			v.find(ExitTampered, ClassSessionMissing, "", -1, "the log had %d receipts at index %d, the file shows %d and hides the others", v.man.Receipts, v.man.Size, shown)
+		}
+	case v.o.Session == "":
+		v.find(ExitUnproven, ClassEndUnproven, "", -1, "%d leaves stand by their hash alone, and nothing says that none of them is a receipt", v.res.Integrity.Hidden)
+	}
 }
 
 // judgeLogEnd: the file holds all leaves of the log from its beginning.
@@ -451,7 +482,9 @@ func (v *verifier) judgeSessionEnds(a anchor, whole bool) {
 		v.empty()
 		return
 	}
-	closed, stated := true, true
+	// Where leaves are hidden, that all chains in sight are closed says nothing
+	// about those that are not.
+	closed, stated := !v.log || v.o.Session != "" || v.res.Integrity.Hidden == 0, true
 	for _, id := range targets {
 		c := v.chains[id]
 		if c == nil { // RC-05

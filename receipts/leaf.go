@@ -80,10 +80,14 @@ func (v *verifier) onLeaf(f *frame, word string) error {
 	v.inLog(index, leaf)
 	switch word {
 	case wordReceipt:
+		if v.log {
+			v.shown = append(v.shown, index)
+		}
 		v.onReceipt(f.body, index, leaf)
 	case wordEvent:
 		v.onEvent(f.body, index, leaf)
 	case wordHidden:
+		v.hidden = append(v.hidden, index)
 		if !v.log {
 			v.find(ExitTampered, ClassSplice, "", int64(index), "a hidden leaf in a file of single sessions")
 		}

@@ -63,6 +63,48 @@ func without(session string) func([]rawFrame) []rawFrame {
 	}
 }
 
+// hiding replaces the receipts of sessions by their hashes, as events may be.
+func hiding(sessions ...string) func([]rawFrame) []rawFrame {
+	return func(fs []rawFrame) (out []rawFrame) {
+		for _, f := range fs {
+			hide := f.word() == "receipt" && slices.ContainsFunc(sessions, func(s string) bool { return bytes.Contains(f.body, []byte(`"session":"`+s+`"`)) })
+			if hide {
+				f = rawFrame{line: "hidden" + strings.TrimPrefix(f.line, "receipt") + " " + receipts.Leaf(f.body).String()}
+			}
+			out = append(out, f)
+		}
+		return recount(out)
+	}
+}
+
+// hiddenLater is a log that is shown up to an older manifest of its own and
+// hidden behind it, read with a checkpoint of its end.
+func hiddenLater(t *testing.T) tampering {
+	t.Helper()
+	w := newWorld(t)
+	refuse := func(session string) {
+		w.open(session, receipts.Open{State: "refused", Code: "no_match", Event: "github:main:f00d"})
+		w.close(session, "refused", -1)
+	}
+	refuse(sessionA)
+	early := w.checkpoint()
+	refuse(sessionB)
+	late := w.checkpoint()
+	o := w.options()
+	o.Checkpoint = late.note
+	hide := func(index uint64, _ leaf) bool { return index > early.index }
+	return tampering{w.export(cut{end: &early, hide: hide}), o, 3, receipts.ClassEndAsOf}
+}
+
+// unended removes what the log says about its end as well.
+func unended(f func([]rawFrame) []rawFrame) func([]rawFrame) []rawFrame {
+	return func(fs []rawFrame) []rawFrame {
+		return slices.DeleteFunc(f(fs), func(f rawFrame) bool {
+			return slices.Contains([]string{"checkpoint", "manifest", "head", "mark", "consistency"}, f.word())
+		})
+	}
+}
+
 // TestTamper runs every case of docs/receipts-spec.md that a file alone can show.
 func TestTamper(t *testing.T) {
 	for _, cases := range tamperings(t) {
@@ -137,13 +179,17 @@ func keylessCases(t *testing.T) map[string]tampering {
 			s := find(fs, "seal")
 			return remove(fs, s[len(s)-1], find(fs, "checkpoint")[0])
 		}), o, 3, receipts.ClassTruncation},
-		"RC-04_file_cut_anywhere": {a[:len(a)-700], o, 3, receipts.ClassTruncation},
-		"RC-05_session":           {edit(t, ab, without(sessionB)), o, 1, receipts.ClassSessionMissing},
-		"RC-05_only_session":      {edit(t, c, without(sessionC)), o, 3, receipts.ClassEmpty},
-		"RC-05_from_the_log":      {edit(t, log, without(sessionB)), o, 1, receipts.ClassSessionMissing},
-		"RC-07_empty_file":        {nil, fresh, 3, receipts.ClassEmpty},
-		"RC-07_no_leaves":         {edit(t, a, func(fs []rawFrame) []rawFrame { return remove(fs, find(fs, "bundle")[0], find(fs, "checkpoint")[0]) }), o, 3, receipts.ClassEmpty},
-		"RC-08_payloads":          {edit(t, a, func(fs []rawFrame) []rawFrame { r := find(fs, "receipt"); return swapBodies(fs, r[1], r[2]) }), o, 1, receipts.ClassPayload},
+		"RC-04_file_cut_anywhere":          {a[:len(a)-700], o, 3, receipts.ClassTruncation},
+		"RC-05_session":                    {edit(t, ab, without(sessionB)), o, 1, receipts.ClassSessionMissing},
+		"RC-05_only_session":               {edit(t, c, without(sessionC)), o, 3, receipts.ClassEmpty},
+		"RC-05_from_the_log":               {edit(t, log, without(sessionB)), o, 1, receipts.ClassSessionMissing},
+		"RC-05_hidden":                     {edit(t, log, hiding(sessionA, sessionC, receipts.ControlSession)), o, 1, receipts.ClassSessionMissing},
+		"RC-05_hidden_no_end":              {edit(t, log, unended(hiding(sessionA, sessionC, receipts.ControlSession))), o, 3, receipts.ClassEndUnproven},
+		"RC-05_hidden_fresh":               {edit(t, log, unended(hiding(sessionA, sessionC, receipts.ControlSession))), fresh, 3, receipts.ClassEndUnproven},
+		"RC-05_hidden_behind_the_manifest": hiddenLater(t),
+		"RC-07_empty_file":                 {nil, fresh, 3, receipts.ClassEmpty},
+		"RC-07_no_leaves":                  {edit(t, a, func(fs []rawFrame) []rawFrame { return remove(fs, find(fs, "bundle")[0], find(fs, "checkpoint")[0]) }), o, 3, receipts.ClassEmpty},
+		"RC-08_payloads":                   {edit(t, a, func(fs []rawFrame) []rawFrame { r := find(fs, "receipt"); return swapBodies(fs, r[1], r[2]) }), o, 1, receipts.ClassPayload},
 		"RC-08_frames": {edit(t, log, func(fs []rawFrame) []rawFrame {
 			r := find(fs, "receipt")
 			for i := range r { // two that stand next to each other under one seal

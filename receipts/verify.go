@@ -104,7 +104,9 @@ type verifier struct {
 	chains   map[string]*chain
 	order    []*chain
 	beat     beat
-	unproved uint64 // leaves in log scope under a revoked key: highest index + 1
+	unproved uint64   // leaves in log scope under a revoked key: highest index + 1
+	shown    []uint64 // log indices of the receipts, in log scope
+	hidden   []uint64 // log indices of the hidden leaves, in log scope
 
 	cp      *Checkpoint
 	man     *ManifestDoc
