@@ -1,9 +1,9 @@
 // Package notary writes a node's log of receipts: it keeps one chain for each
 // session and one for the node, seals every journal group, signs checkpoints and
-// writes exports. It reads and writes the journal and nothing else. It must
-// never let two writers extend one chain, seal a receipt that no chain of its
-// own made, put a secret into a receipt, or report a receipt written before it
-// is durable.
+// writes exports. It reads and writes the journal, its key folder and the folders
+// that keep its checkpoints, and nothing else. It must never let two writers
+// extend one chain, seal a receipt that no chain of its own made, put a secret
+// into a receipt, or report a receipt written before it is durable.
 //
 // # Records
 //

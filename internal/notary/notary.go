@@ -34,6 +34,12 @@ type Options struct {
 	CheckpointEvery time.Duration // how often Run looks for news to checkpoint; 0 = 1 s
 	HeartbeatEvery  time.Duration // heartbeats while sessions are open; 0 = 10 s
 	SnapshotEvery   time.Duration // snapshots of a grown log; 0 = 1 h
+
+	// Keep names folders outside the journal and the streams that hold the newest
+	// checkpoint and the log's C2SP tiles; at least one should lie where the node's
+	// disk does not. A log behind any of them does not start.
+	Keep []string
+	Kept func(dir string, err error) // told when a folder could not be read or written; nil = nobody
 }
 
 // Notary is the one writer of a node's log. Use it in this order: New, the
@@ -55,6 +61,7 @@ type Notary struct {
 
 	// tickets serialises checkpoints and snapshots.
 	tickets sync.Mutex
+	keepers []*keeper // under tickets
 
 	flyMu  sync.Mutex
 	flying map[receipts.Hash]flight // receipts between Append and Seal, by leaf

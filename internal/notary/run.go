@@ -151,9 +151,10 @@ func (n *Notary) checkpoint(ctx context.Context) (*ending, error) {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.stated(e.doc.Size)
 	n.last, n.head, n.covered = e, e.note, e.checkpoint.Size
+	n.mu.Unlock()
+	n.keep(e)
 	return e, nil
 }
 

@@ -41,6 +41,9 @@ func (n *Notary) Start(ctx context.Context, j *journal.Journal) error {
 	n.j, n.started = j, true
 	n.next = max(n.next, 1)
 	n.mu.Unlock()
+	if err := n.recall(); err != nil {
+		return fmt.Errorf("start notary: %w", err)
+	}
 	if err := n.begin(ctx); err != nil {
 		return fmt.Errorf("start notary: %w", err)
 	}
