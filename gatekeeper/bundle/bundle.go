@@ -263,6 +263,6 @@ type Enforcer struct {
 	Module string `yaml:"module" validate:"required,module"`
 	// Mode is shadow (default) or hard for this module alone.
 	Mode Mode `yaml:"mode,omitempty" validate:"omitempty,oneof=shadow hard" digest:"-"`
-	// Params are the module's settings.
-	Params map[string]string `yaml:"params,omitempty" validate:"dive,keys,token,endkeys"`
+	// Params are the module's settings: words, whole numbers, true or false, and lists and maps of these.
+	Params map[string]Param `yaml:"params,omitempty" validate:"dive,keys,token,endkeys,required"`
 }

@@ -118,7 +118,7 @@ var scalars = map[reflect.Type]map[string]any{
 // unionTypes are the types with more than one shape.
 var unionTypes = []reflect.Type{
 	reflect.TypeFor[bundle.Credentials](), reflect.TypeFor[bundle.Agent](), reflect.TypeFor[bundle.Rootfs](),
-	reflect.TypeFor[bundle.GitRepository](), reflect.TypeFor[bundle.Condition](),
+	reflect.TypeFor[bundle.GitRepository](), reflect.TypeFor[bundle.Condition](), reflect.TypeFor[bundle.Param](),
 }
 
 // unions writes them out.
@@ -143,6 +143,7 @@ func unions(g generator) map[reflect.Type]map[string]any {
 			"type": "object", "additionalProperties": false, "required": []any{"by", "map"},
 			"properties": map[string]any{"by": text, "map": map[string]any{"type": "object", "additionalProperties": text}},
 		}}},
+		reflect.TypeFor[bundle.Param](): {"type": []any{"string", "integer", "boolean", "array", "object"}},
 		reflect.TypeFor[bundle.Condition](): {"oneOf": []any{value, map[string]any{"type": "array", "minItems": 1, "items": value}, map[string]any{
 			"type": "object", "additionalProperties": false, "minProperties": 1, "properties": map[string]any{
 				"prefix": text, "glob": text, "min": map[string]any{"type": "integer"}, "max": map[string]any{"type": "integer"},
@@ -363,7 +364,7 @@ func (g generator) kind(t reflect.Type) (word string, inner reflect.Type, suffix
 	names := map[reflect.Type]string{
 		reflect.TypeFor[bundle.Duration](): "duration", reflect.TypeFor[bundle.Size](): "size", reflect.TypeFor[bundle.Money](): "amount",
 		reflect.TypeFor[bundle.Rate](): "rate", reflect.TypeFor[bundle.Day](): "date", reflect.TypeFor[netip.Prefix](): "prefix",
-		reflect.TypeFor[bundle.Condition](): "condition",
+		reflect.TypeFor[bundle.Condition](): "condition", reflect.TypeFor[bundle.Param](): "setting",
 	}
 	if n, ok := names[t]; ok {
 		return n, nil, ""

@@ -81,8 +81,8 @@ type LintContext struct {
 	Repositories map[string]string  // id -> owner/name
 	Bundles      map[string]*Bundle // by name, for children
 	Sets         SetResolver
-	Modules      []string       // name@sha256:digest
-	Internal     []netip.Prefix // internal_networks
+	Modules      func(module string) bool // whether the node has name@sha256:digest; nil = none
+	Internal     []netip.Prefix           // internal_networks
 	// Kinds returns what a source states about a kind of event, false for a kind
 	// without a table. The kinds of webhook, standard-webhooks and cron are the
 	// operator's own and are not asked for.
@@ -319,8 +319,8 @@ func (l *linter) grants() {
 		l.connection(name, "/telemetry/"+strconv.Itoa(i), "telemetry")
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.b.Enforcers)) {
-		if m := l.b.Enforcers[name].Module; !slices.Contains(l.c.Modules, m) {
-			l.add(LintUnknownModule, "/enforcers/"+name+"/module", "add the module's file to the node", "the node does not have %s", m)
+		if m := l.b.Enforcers[name].Module; l.c.Modules == nil || !l.c.Modules(m) {
+			l.add(LintUnknownModule, "/enforcers/"+name+"/module", "add it with gatehouse enforcer add FILE", "the node does not have %s", m)
 		}
 	}
 }

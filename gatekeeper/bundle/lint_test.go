@@ -36,7 +36,7 @@ func node(t testing.TB) bundle.LintContext {
 		Repositories: map[string]string{"1296269": "acme/shop", "7": "acme/docs"},
 		Bundles:      map[string]*bundle.Bundle{},
 		Sets:         sets,
-		Modules:      []string{"acme-dlp@sha256:" + zeros64},
+		Modules:      func(m string) bool { return m == "acme-dlp@sha256:"+zeros64 },
 		Internal:     []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
 		Now:          testNow,
 		Kinds: func(source, kind string) (bundle.Vocabulary, bool) {

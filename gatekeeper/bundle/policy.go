@@ -28,6 +28,7 @@ func (b *Bundle) Policy(sets SetResolver, s Subject) ([]byte, error) {
 			egress = append(egress, set.rules[k].compiled(fmt.Sprintf("%s.%s[%d]", id, e.Set, k)))
 		}
 	}
+	egress = append(egress, b.upstreams(s)...)
 	p := map[string]any{
 		"bundle": b.Name, "digest": fmt.Sprintf("%x", b.Digest()),
 		"egress": egress, "models": treeOf(b.Models), "operations": treeOf(b.Operations), "telemetry": treeOf(b.Telemetry),
@@ -42,6 +43,40 @@ func (b *Bundle) Policy(sets SetResolver, s Subject) ([]byte, error) {
 		p["spend"] = map[string]any{"limit": int64(b.Spend.Limit), "per_day": int64(b.Spend.PerDay)}
 	}
 	return marshal(p), nil
+}
+
+// upstreams are the egress entries of the connections that the bundle grants.
+// Without methods such an entry opens the tunnel and the name and no request.
+func (b *Bundle) upstreams(s Subject) []any {
+	var out []any
+	add := func(id, kind, connection string) {
+		for _, u := range s.Upstreams {
+			if u.Kind != kind || connection != "" && u.Connection != connection {
+				continue
+			}
+			for k, host := range u.Hosts {
+				at := id
+				if connection == "" {
+					at += "." + u.Connection
+				}
+				if len(u.Hosts) > 1 {
+					at += fmt.Sprintf(".hosts[%d]", k)
+				}
+				e := Egress{Host: host, Ports: []uint16{443}, Schemes: []string{"https"}, Up: defaultUp, Down: defaultDown, Idle: defaultIdle}
+				out = append(out, e.compiled(at))
+			}
+		}
+	}
+	for i, m := range b.Models {
+		add(fmt.Sprintf("models[%d]", i), "model", m.Connection)
+	}
+	if b.Git != nil {
+		add("git", "scm", "")
+	}
+	for i, name := range b.Telemetry {
+		add(fmt.Sprintf("telemetry[%d]", i), "telemetry", name)
+	}
+	return out
 }
 
 // SetDigests resolves the sets that the bundle names.

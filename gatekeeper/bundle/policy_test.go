@@ -90,6 +90,33 @@ func TestPolicy(t *testing.T) {
 			t.Errorf("policies differ: %s %s", a, b)
 		}
 	})
+	t.Run("connections_open_their_hosts", func(t *testing.T) {
+		s := subject
+		s.Upstreams = []bundle.Upstream{
+			{Connection: "github-main", Kind: "scm", Hosts: []string{"github.test", "api.github.test"}},
+			{Connection: "anthropic-main", Kind: "model", Hosts: []string{"api.model.test"}},
+			{Connection: "other", Kind: "model", Hosts: []string{"unlisted.test"}},
+			{Connection: "traces", Kind: "telemetry", Hosts: []string{"traces.test"}},
+		}
+		got := func(src string) []string {
+			var out []string
+			for _, e := range compile(t, minimal+src, s)["egress"].([]any) {
+				m := e.(map[string]any)
+				if len(m["methods"].([]any))+len(m["paths"].([]any)) > 0 || m["connection"] != "" || len(m["ports"].([]any)) != 1 {
+					t.Errorf("the entry opens more than a tunnel: %v", m)
+				}
+				out = append(out, fmt.Sprint(m["id"], " ", m["host"]))
+			}
+			return out
+		}
+		want := []string{"models[0] api.model.test", "git.github-main.hosts[0] github.test", "git.github-main.hosts[1] api.github.test", "telemetry[0] traces.test"}
+		if diff := cmp.Diff(want, got("git: {repository: session}\nmodels: [{connection: anthropic-main, allow: [a], max_output_tokens: 1}]\ntelemetry: [traces]\n")); diff != "" {
+			t.Error(diff)
+		}
+		if out := got(""); len(out) != 0 {
+			t.Errorf("a bundle that grants none of them opens %v", out)
+		}
+	})
 	t.Run("set_digests", func(t *testing.T) {
 		got, err := parse(t, minimal+"egress: [{set: npm}, {host: a.test}]\n").SetDigests(sets)
 		if err != nil || len(got) != 1 || got["npm"] == [32]byte{} {

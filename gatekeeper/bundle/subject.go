@@ -13,6 +13,15 @@ type Subject struct {
 	Name       string            // its owner/name
 	Siblings   map[string]string // sibling owner/name -> id
 	Entity     string            // stands for {entity} in refs, "" when the event has none
+	Upstreams  []Upstream        // the node's connections of kind model, scm and telemetry
+}
+
+// Upstream is where a connection's requests go. They are judged by their own
+// enforcers; egress only has to let tunnels and names through.
+type Upstream struct {
+	Connection string
+	Kind       string // model | scm | telemetry
+	Hosts      []string
 }
 
 // Subject resolves the session's repository and siblings against the node's
