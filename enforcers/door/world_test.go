@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -558,6 +559,7 @@ type setup struct {
 	resolve  time.Duration // for the upstream's DNS, 0 = ample
 	own      []netip.Addr
 	change   func(*enforcers.Policy)
+	log      *slog.Logger
 }
 
 // policyOf configures the native built-in egress enforcer.
@@ -611,7 +613,7 @@ func open(t testing.TB, o *outside, s setup) *inside {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in.door, err = door.Open(context.Background(), l, in.gate, door.Options{Up: up, CA: ca, Routes: s.routes, Timeouts: s.timeouts, Clock: s.clock})
+	in.door, err = door.Open(context.Background(), l, in.gate, door.Options{Up: up, CA: ca, Routes: s.routes, Timeouts: s.timeouts, Clock: s.clock, Log: s.log})
 	if err != nil {
 		t.Fatal(err)
 	}
