@@ -116,6 +116,10 @@ func (g *Gatekeeper) admitClaimed(ctx context.Context, cl *claim, e *event.Event
 	if err != nil {
 		return Admission{}, err
 	}
+	asItCame := e
+	if g.o.Lift != nil {
+		e = g.o.Lift(ctx, e)
+	}
 	now := g.o.Clock()
 	c := bundle.Choose(bundles, e, g.o.Repositories, now)
 	p := past{event: e.ID, leaf: leaf, opened: now, admitted: true, entity: bundle.EntityKey(e), self: selfCaused(e, g.identities, namespaces(bundles))}
@@ -135,6 +139,9 @@ func (g *Gatekeeper) admitClaimed(ctx context.Context, cl *claim, e *event.Event
 		a.Bundle = c.Bundle.Name
 	}
 	open := g.openOf(e, leaf, c, made, p, retryOf)
+	if e != asItCame {
+		open.Facts[factLifted] = "true" // else the floor could not be told from the sealed event
+	}
 	if c.Code != "" {
 		g.o.Log.InfoContext(ctx, "event refused", slog.String("code", string(c.Code)), slog.String("session", cl.Session), slog.String("bundle", a.Bundle), slog.String("why", c.Why))
 		p.admitted = false
@@ -205,7 +212,9 @@ func (g *Gatekeeper) prepare(c bundle.Choice) (*prepared, problem.Code, string) 
 	}
 	p.contract = contract(p.provider)
 	var err error
-	if p.policy, err = b.Policy(g.o.Sets, c.Subject); err != nil {
+	subject := c.Subject
+	subject.Upstreams = g.o.Upstreams
+	if p.policy, err = b.Policy(g.o.Sets, subject); err != nil {
 		return refuse("bundle %s cannot be compiled: %v", b.Name, err)
 	}
 	digests, err := b.SetDigests(g.o.Sets)

@@ -1,7 +1,9 @@
 package gatekeeper
 
 import (
+	"context"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,6 +108,43 @@ func TestAdmission(t *testing.T) {
 			w.ended(id)
 			w.wantStory(id, happy)
 			if open.Floor != "member" || open.Provider != "local" || open.Contract.IsZero() || open.Text != unrated || len(open.Deliveries) != 2 {
+				t.Errorf("session.open is %+v", open)
+			}
+		})
+	}
+}
+
+// IN-17: what a platform confirms of an author counts for admission, and the
+// receipt says that it was asked; the event itself is not changed.
+func TestLift(t *testing.T) {
+	for name, c := range map[string]struct {
+		confirms bool
+		story    string
+		lifted   string
+	}{
+		"IN-17 confirmed":     {true, happy, "true"},
+		"IN-17 not confirmed": {false, "open refused below_accepts, close refused", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, []string{fixCI}, func(w *world) {
+				w.opts.Lift = func(_ context.Context, e *event.Event) *event.Event {
+					if !c.confirms {
+						return e
+					}
+					up := *e
+					up.Text = slices.Clone(e.Text)
+					up.Text[1].Origin = event.Member
+					return &up
+				}
+			})
+			e := failedRun("this", func(e *event.Event) { e.Text[1].Origin = event.Outsider })
+			id := w.take(e)
+			if c.confirms {
+				w.ended(id)
+			}
+			w.wantStory(id, c.story)
+			open := w.log.receipts(id)[0].Open
+			if open.Facts[factLifted] != c.lifted || open.EventLeaf != receipts.Leaf(w.log.message(e).Data) {
 				t.Errorf("session.open is %+v", open)
 			}
 		})

@@ -27,6 +27,7 @@ const (
 const (
 	factEntity  = "entity"   // bundle.EntityKey of the event
 	factSelf    = "self"     // "true" when Gatehouse itself caused the event
+	factLifted  = "lifted"   // "true" when an author's level was lifted by a platform's answer (Lift)
 	factRetryOf = "retry_of" // the session that this one repeats
 )
 

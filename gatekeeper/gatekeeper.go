@@ -17,6 +17,7 @@ import (
 
 	"gatehouse/gatekeeper/bundle"
 	"gatehouse/gatekeeper/sandbox"
+	"gatehouse/internal/event"
 	"gatehouse/internal/problem"
 	"gatehouse/receipts"
 )
@@ -35,9 +36,11 @@ type Options struct {
 	Doors        Doors                       // nil: no session has an exit
 	Sets         bundle.SetResolver          //
 	Repositories map[string]string           // id -> owner/name
+	Upstreams    []bundle.Upstream           // hosts of connections, for compiled policies
 	Endpoints    map[string]string           // name -> source
 	Keysets      map[string]*receipts.Keyset // log origin -> keyset: the nodes whose events are taken
 	Identities   []string                    // "<source>:<actor id>" that Gatehouse writes with
+	Lift         Lift                        // nil: every author is what the event says
 	Lint         *bundle.LintContext         // nil: Apply does not lint
 	Unlimited    bool                        // sandbox.unlimited: accepted
 	Dev          bool                        // dev substitutions in force
@@ -45,6 +48,10 @@ type Options struct {
 	Clock        func() time.Time            // nil = time.Now
 	Log          *slog.Logger                // nil = slog.Default()
 }
+
+// Lift returns e with the authors' levels that a platform confirmed when the
+// node asked it, or e itself: IN-17. The stored event stays as it came.
+type Lift func(ctx context.Context, e *event.Event) *event.Event
 
 // Gatekeeper admits events and runs sessions. Its methods are safe for
 // concurrent use after Start.

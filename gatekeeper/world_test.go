@@ -599,7 +599,7 @@ func (w *world) start() {
 	if w.opts.Doors != nil {
 		o.Doors = w.opts.Doors
 	}
-	o.Running, o.Unlimited, o.Sets = w.opts.Running, w.opts.Unlimited, w.opts.Sets
+	o.Running, o.Unlimited, o.Sets, o.Lift = w.opts.Running, w.opts.Unlimited, w.opts.Sets, w.opts.Lift
 	if w.Gatekeeper, err = New(o); err != nil {
 		w.t.Fatal(err)
 	}
