@@ -23,6 +23,9 @@ type Filter struct {
 	Events  bool     // event payloads too; else they stand by their hash, or not at all
 	Held    [][]byte // checkpoint notes that readers hold already: proofs from them are enclosed
 	Bundles func(digest receipts.Hash) (canonical []byte, ok bool)
+
+	Open   []Disclosed                     // committed values to disclose
+	Action func(leaf receipts.Hash) []byte // canonical bytes of a decision's action, nil if they are gone
 }
 
 // recentCheckpoints is how many checkpoints before the enclosed one readers are
@@ -233,6 +236,10 @@ func (x *export) write(ctx context.Context, w io.Writer) error {
 				head.Bundles = append(head.Bundles, text)
 			}
 		}
+	}
+	var err error
+	if head.Openings, err = x.openings(); err != nil {
+		return err
 	}
 	out, err := receipts.NewExport(w, head)
 	if err != nil {
