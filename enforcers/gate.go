@@ -111,6 +111,47 @@ func (g *Gate) Action(kind Kind) *Action {
 	}
 }
 
+// maxInspected bounds what is held of one body for enforcers.
+const maxInspected = 1 << 20
+
+// Body returns how the enforcers in force want to see bodies of http.request:
+// the most that any of them asks for.
+func (g *Gate) Body() (mode string, most int) {
+	policy := &g.gen.Load().policy
+	for i := range policy.Enforcers {
+		m, n := wants(&policy.Enforcers[i])
+		if m == "" {
+			continue
+		}
+		if mode != BodyWhole {
+			mode = m
+		}
+		most = max(most, min(n, maxInspected))
+	}
+	return mode, most
+}
+
+func wants(b *Bound) (mode string, most int) {
+	if i, ok := b.Enforcer.(Inspector); ok {
+		return i.Body()
+	}
+	return "", 0
+}
+
+// carries reports whether a carries its body the way b must see it.
+func carries(b *Bound, a *Action) bool {
+	if a.HTTP == nil || a.HTTP.Body.Mode == "none" {
+		return true
+	}
+	switch mode, most := wants(b); mode {
+	case BodyWhole:
+		return a.HTTP.Body.Mode == BodyWhole && len(a.HTTP.Body.Bytes) <= most
+	case BodyPrefix:
+		return a.HTTP.Body.Mode == BodyWhole || a.HTTP.Body.Mode == BodyPrefix
+	}
+	return true
+}
+
 // Swap puts a new policy in force and cuts everything that rests on the old
 // one. It does nothing after Revoke.
 func (g *Gate) Swap(p Policy) {
@@ -285,7 +326,10 @@ func (g *Gate) combine(ctx context.Context, gen *generation, a *Action) Decision
 		if !slices.Contains(b.Kinds(), a.Kind) {
 			continue
 		}
-		step := ask(ctx, b, action)
+		step := Step{Enforcer: b.Name(), Mode: b.Mode, Verdict: Verdict{Effect: Deny, Rule: RuleGate, Reason: CodeBodyNotInspected}}
+		if carries(b, a) {
+			step = ask(ctx, b, action)
+		}
 		d.Trace = append(d.Trace, step)
 		if g.mode == receipts.Hard && b.Mode != receipts.Hard {
 			continue

@@ -40,6 +40,20 @@ type Enforcer interface {
 	Decide(ctx context.Context, action []byte) (Verdict, error)
 }
 
+// Inspector is an Enforcer that judges what stands in bodies of http.request.
+type Inspector interface {
+	// Body returns "prefix" or "whole" and how many bytes of a body at most, or
+	// "" and 0 when none is wanted. A body that an action cannot carry like this
+	// is a deny with reason body_not_inspectable, and the enforcer is not asked.
+	Body() (mode string, most int)
+}
+
+// Body modes of an Inspector.
+const (
+	BodyPrefix = "prefix"
+	BodyWhole  = "whole"
+)
+
 // Fault codes: reference list in docs/enforcer-abi.md.
 const (
 	FaultBadOutput = "bad_output"

@@ -116,6 +116,7 @@ func (r *Request) Action() *enforcers.Action {
 // Decide asks the gate about a and notes the name it went to, so that later
 // requests for the same name are not counted as new ones.
 func (r *Request) Decide(a *enforcers.Action) (*enforcers.Permit, enforcers.Decision) {
+	r.inspect(a)
 	p, decision := r.Gate.Decide(r.Context(), a)
 	if p != nil && !r.To.IsIP() {
 		_, _, _ = r.door.names.addresses(r.To.Host())
