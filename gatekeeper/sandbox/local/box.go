@@ -43,6 +43,7 @@ type box struct {
 
 	bwrap    *os.Process
 	gone     chan struct{} // closed when bubblewrap is gone
+	init     int           // process id of PID 1 inside; initfd says whether it still is that
 	initfd   *os.File      // pidfd of PID 1 inside
 	info     *os.File      // bubblewrap's word on PID 1
 	channels []io.Closer   // control, room and info
@@ -300,7 +301,7 @@ func (b *box) hello(lines *sandbox.Reader) error {
 		return fmt.Errorf("PID 1 is gone: %w", err)
 	}
 	b.mu.Lock()
-	b.initfd = os.NewFile(uintptr(fd), "pidfd")
+	b.init, b.initfd = info.Child, os.NewFile(uintptr(fd), "pidfd")
 	b.mu.Unlock()
 	var m sandbox.FromInit
 	if err := lines.Next(&m); err != nil {

@@ -98,6 +98,35 @@ func TestQuota(t *testing.T) {
 				return r.Reason == sandbox.Faulted && strings.HasPrefix(r.Detail, "quota: ")
 			},
 		},
+		"SB-38_nameless_files_count": {
+			`perl -e 'for (1..400) { open my $f, ">", "/workspace/x" or die; unlink "/workspace/x"; print $f "x" x 1000000; push @f, $f; select undef, undef, undef, 0.02 } print "held them all\n"; sleep 60'`,
+			func(r result) bool {
+				return r.Reason == sandbox.Faulted && strings.HasPrefix(r.Detail, "quota: ")
+			},
+		},
+		"SB-38_nameless_files_of_a_thread": {
+			`/usr/bin/python3 -c '
+import ctypes, os, threading, time
+def hold():
+    ctypes.CDLL(None).unshare(0x400)  # CLONE_FILES: a table of its own
+    for i in range(400):
+        fd = os.open("/workspace/x", os.O_CREAT | os.O_WRONLY)
+        os.unlink("/workspace/x")
+        os.posix_fallocate(fd, 0, 1000000)
+        time.sleep(0.02)
+    print("held them all", flush=True)
+    time.sleep(60)
+t = threading.Thread(target=hold); t.start(); t.join()'`,
+			func(r result) bool {
+				return r.Reason == sandbox.Faulted && strings.HasPrefix(r.Detail, "quota: ")
+			},
+		},
+		"SB-38_closed_folders_count": {
+			"mkdir /workspace/d; i=0; while :; do i=$((i+1)); chmod 700 /workspace/d; head -c 1000000 /dev/zero > /workspace/d/$i || exit 1; chmod 000 /workspace/d; sleep 0.02; done",
+			func(r result) bool {
+				return r.Reason == sandbox.Faulted && strings.HasPrefix(r.Detail, "quota: ")
+			},
+		},
 		"SB-37_shm_is_bounded": {
 			"head -c 100000000 /dev/zero > /dev/shm/big; echo rc $?; stat -c %s /dev/shm/big",
 			func(r result) bool { return r.Exit == 0 && strings.Contains(r.out, "\n10000000\n") },

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -22,9 +23,12 @@ import (
 //   - RLIMIT_FSIZE: no single file may exceed the quota;
 //   - four times a second statfs says how much the file system lost; when that could
 //     exceed what the session has left, or at the latest every walkEvery times
-//     the last walk's duration, the session's folders are counted;
+//     the last walk's duration, the session's folders are counted, and with them
+//     the files that have lost their last name and are still open or mapped;
 //   - a file system with less than reserveBytes or reserveFiles left ends the
-//     sessions that wrote to it, so that the journal has space.
+//     sessions that wrote to it, so that the journal has space: those that use
+//     much, and those that ran while it lost much more than it had to lose. Only
+//     that last line sees a nameless file that is under way between two sockets.
 //
 // A session can therefore overshoot its quota by what it writes in a
 // quarter of a second plus one walk, and is then ended.
@@ -41,6 +45,9 @@ const (
 type watcher struct {
 	dirs  []string
 	limit int64
+	init  int // the sandbox's PID 1, 0 = none whose files could be open
+
+	closed bool // the last walk met a folder that this user may not read
 }
 
 // run returns why the quota is exceeded, or nil when ctx ends.
@@ -49,11 +56,13 @@ func (w *watcher) run(ctx context.Context) error {
 	defer tick.Stop()
 	var nextWalk time.Time
 	var headroom, freeAtWalk int64
+	atFirst := int64(-1) // bytes free when the session began
 	for {
 		free, files, err := freeOn(w.dirs[0])
 		if err != nil {
 			return fmt.Errorf("quota: %w", err)
 		}
+		atFirst = max(atFirst, free)
 		used := int64(-1)
 		if time.Now().After(nextWalk) || freeAtWalk-free > headroom || free < reserveBytes || files < reserveFiles {
 			began := time.Now()
@@ -69,7 +78,11 @@ func (w *watcher) run(ctx context.Context) error {
 		switch {
 		case used > w.limit:
 			return fmt.Errorf("quota: %d bytes in workspace, home, tmp and out, %d allowed", used, w.limit)
-		case used >= 0 && (free < reserveBytes || files < reserveFiles) && used > reserveBytes/8:
+		case used >= 0 && w.closed && atFirst-free > w.limit:
+			// An ordinary user's node cannot look into a folder of mode 0: what the
+			// disk lost since the session began is then held against it.
+			return fmt.Errorf("quota: folders that cannot be counted, and the disk lost %d bytes, %d allowed", atFirst-free, w.limit)
+		case used >= 0 && (free < reserveBytes || files < reserveFiles) && (used > reserveBytes/8 || atFirst-free > reserveBytes):
 			return fmt.Errorf("quota: the node's disk has %d bytes and %d files left", free, files)
 		}
 		select {
@@ -99,9 +112,10 @@ var errTooMany = fmt.Errorf("quota: more than %d files, or folders deeper than %
 // they are walked: nothing outside is ever opened (os.Root), no link is
 // followed, and what vanishes is skipped (SB-34).
 func (w *watcher) measure(ctx context.Context) (int64, error) {
-	var used int64
-	inodes := 0
 	linked := make(map[uint64]bool)
+	used := w.nameless(ctx, linked)
+	inodes := 0
+	w.closed = false
 	for _, dir := range w.dirs {
 		root, err := os.OpenRoot(dir)
 		if err != nil {
@@ -109,7 +123,8 @@ func (w *watcher) measure(ctx context.Context) (int64, error) {
 		}
 		err = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
-				return nil // unreadable or gone; its blocks are counted by its parent's entry
+				w.closed = w.closed || errors.Is(err, fs.ErrPermission)
+				return nil // unreadable or gone
 			}
 			if inodes++; inodes > maxInodes || strings.Count(path, "/") > maxDepth {
 				return errTooMany
@@ -140,4 +155,48 @@ func (w *watcher) measure(ctx context.Context) (int64, error) {
 		}
 	}
 	return used, nil
+}
+
+// nameless sums the files that were unlinked and that a process of the sandbox
+// still holds, open or mapped, which no folder shows. Every thread is asked: it
+// may have a descriptor table of its own.
+func (w *watcher) nameless(ctx context.Context, seen map[uint64]bool) (used int64) {
+	var at unix.Stat_t
+	space, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", w.init))
+	if w.init == 0 || err != nil || unix.Stat(w.dirs[0], &at) != nil {
+		return 0
+	}
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range all {
+		if here, err := os.Readlink(process + "/ns/pid"); err != nil || here != space {
+			continue // another's, or gone
+		}
+		holders, _ := filepath.Glob(process + "/task/*/fd")
+		for _, dir := range append(holders, process+"/map_files") {
+			if ctx.Err() != nil {
+				return used
+			}
+			used += namelessIn(dir, at.Dev, seen)
+		}
+	}
+	return used
+}
+
+// namelessIn sums them for one folder of links to files.
+func namelessIn(dir string, device uint64, seen map[uint64]bool) (used int64) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return 0
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(-1)
+	for _, name := range names {
+		var st unix.Stat_t
+		if unix.Fstatat(int(d.Fd()), name, &st, 0) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 0 || st.Dev != device || seen[st.Ino] {
+			continue
+		}
+		seen[st.Ino] = true
+		used += st.Blocks * 512
+	}
+	return used
 }

@@ -50,7 +50,7 @@ func (b *box) vanished(err error) error {
 func (b *box) supervise(ctx context.Context) sandbox.End {
 	watch, stop := context.WithCancel(context.Background())
 	over := make(chan error, 1)
-	w := watcher{dirs: b.layout.writable(), limit: b.spec.Quota}
+	w := watcher{dirs: b.layout.writable(), limit: b.spec.Quota, init: b.init}
 	b.pumps.Go(func() { over <- w.run(watch) })
 	defer stop()
 
