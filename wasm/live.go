@@ -118,6 +118,14 @@ func (l *Live) Kinds() []enforcers.Kind {
 	return allKinds
 }
 
+// Body returns how the module in force wants to see bodies: Enforcer.Body.
+func (l *Live) Body() (mode string, most int) {
+	if v := l.current.Load(); v != nil {
+		return v.enforcer.Body()
+	}
+	return "", 0
+}
+
 // Decide asks the module in force. The verdict's Module is its digest.
 func (l *Live) Decide(ctx context.Context, action []byte) (enforcers.Verdict, error) {
 	v := l.enter()
@@ -139,4 +147,7 @@ func (l *Live) Close(ctx context.Context) {
 	}
 }
 
-var _ enforcers.Enforcer = (*Live)(nil)
+var (
+	_ enforcers.Enforcer  = (*Live)(nil)
+	_ enforcers.Inspector = (*Live)(nil)
+)

@@ -13,21 +13,21 @@ import (
 	"gatehouse/receipts"
 )
 
-// reader is an added enforcer that denies bodies with "secret" in them.
-type reader struct {
+// inspecting is an added enforcer that denies bodies with "secret" in them.
+type inspecting struct {
 	mode string
 	most int
 	seen *[]enforcers.Body
 }
 
-func (reader) Name() string               { return "dlp" }
-func (reader) Digest() [32]byte           { return [32]byte{8} }
-func (reader) Kinds() []enforcers.Kind    { return []enforcers.Kind{enforcers.HTTPRequest} }
-func (r reader) Body() (string, int)      { return r.mode, r.most }
-func (r reader) bound() enforcers.Bound   { return enforcers.Bound{Enforcer: r, Mode: receipts.Hard} }
-func (r reader) into(p *enforcers.Policy) { p.Enforcers = append(p.Enforcers, r.bound()) }
+func (inspecting) Name() string               { return "dlp" }
+func (inspecting) Digest() [32]byte           { return [32]byte{8} }
+func (inspecting) Kinds() []enforcers.Kind    { return []enforcers.Kind{enforcers.HTTPRequest} }
+func (r inspecting) Body() (string, int)      { return r.mode, r.most }
+func (r inspecting) bound() enforcers.Bound   { return enforcers.Bound{Enforcer: r, Mode: receipts.Hard} }
+func (r inspecting) into(p *enforcers.Policy) { p.Enforcers = append(p.Enforcers, r.bound()) }
 
-func (r reader) Decide(_ context.Context, action []byte) (enforcers.Verdict, error) {
+func (r inspecting) Decide(_ context.Context, action []byte) (enforcers.Verdict, error) {
 	var a struct {
 		HTTP struct {
 			Body struct{ Mode, Bytes string }
@@ -89,7 +89,7 @@ func TestInspect(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			var seen []enforcers.Body
-			in := open(t, o, setup{mode: receipts.Hard, change: reader{c.mode, 64, &seen}.into})
+			in := open(t, o, setup{mode: receipts.Hard, change: inspecting{c.mode, 64, &seen}.into})
 			before := o.tally()
 			re := c.do(in)
 			in.end()
@@ -126,7 +126,7 @@ func TestInspect(t *testing.T) {
 func TestInspectShadow(t *testing.T) {
 	o := newOutside(t)
 	var seen []enforcers.Body
-	in := open(t, o, setup{mode: receipts.Shadow, change: reader{"whole", 4, &seen}.into})
+	in := open(t, o, setup{mode: receipts.Shadow, change: inspecting{"whole", 4, &seen}.into})
 	before := o.tally()
 	re := post("api.good.test", "/v1/x", "hello")(in)
 	in.end()
