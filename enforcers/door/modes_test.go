@@ -149,7 +149,11 @@ func (in *inside) lateRequest() int {
 	in.rec.decisions = nil
 	in.rec.mu.Unlock()
 	_, _ = io.WriteString(c, get(good, "/v1/x"))
-	return read(r, "GET").status
+	re = read(r, "GET")
+	if re.status == http.StatusForbidden && strings.Contains(re.body, enforcers.CodeRevoked) {
+		return 0 // the answer was quicker than the cut
+	}
+	return re.status
 }
 
 // TestModes is docs/modes.md, cell by cell.
