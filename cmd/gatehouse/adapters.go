@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"time"
 
 	"gatehouse/gatekeeper"
 	"gatehouse/internal/api"
@@ -132,6 +133,8 @@ func (c chains) Control() gatekeeper.Chain { return c.Notary.Control() }
 type commands struct {
 	gk     *gatekeeper.Gatekeeper
 	notary *notary.Notary
+	keys   *notary.Keys
+	bus    *bus.Bus
 	blobs  *blob.Store
 }
 
@@ -167,20 +170,77 @@ func (c commands) Apply(ctx context.Context, yaml []byte, by api.Actor) (api.App
 }
 
 // Export writes the file and then the receipt that it was handed out.
-func (c commands) Export(ctx context.Context, w io.Writer, session string, by api.Actor) error {
-	f, what := notary.Filter{Bundles: c.bundle}, "all"
-	if session != "" {
-		f.Sessions, what = []string{session}, session
+func (c commands) Export(ctx context.Context, w io.Writer, what api.ExportOf, by api.Actor) error {
+	f := notary.Filter{Bundles: c.bundle, Since: what.Since, Until: what.Until, Action: c.action(ctx)}
+	if what.Session != "" {
+		f.Sessions = []string{what.Session}
+	}
+	for _, class := range what.Open {
+		f.Open = append(f.Open, notary.Disclosed(class))
 	}
 	sum := sha256.New()
 	if err := c.notary.Export(ctx, io.MultiWriter(w, sum), f); err != nil {
 		return err
 	}
 	_, err := c.notary.Control().Append(ctx, receipts.Receipt{Type: receipts.TypeExport, Disc: &receipts.Disclosure{
-		By: by.Name, What: what, Digest: receipts.Hash(sum.Sum(nil)),
+		By: by.Name, What: described(what), Classes: what.Open, Digest: receipts.Hash(sum.Sum(nil)),
 	}})
 	return err
 }
+
+// described names what an export holds, for its receipt.
+func described(what api.ExportOf) string {
+	switch {
+	case what.Session != "":
+		return what.Session
+	case what.Since.IsZero() && what.Until.IsZero():
+		return "all"
+	}
+	edge := func(t time.Time) string {
+		if t.IsZero() {
+			return "*"
+		}
+		return t.UTC().Format(time.RFC3339)
+	}
+	return "opened:" + edge(what.Since) + "/" + edge(what.Until)
+}
+
+// action reads what was kept for replay, until it expires.
+func (c commands) action(ctx context.Context) func(leaf receipts.Hash) []byte {
+	return func(leaf receipts.Hash) []byte {
+		b, err := c.bus.GetAction(ctx, leaf.String())
+		if err != nil {
+			return nil
+		}
+		return b
+	}
+}
+
+func (c commands) Prove(ctx context.Context, session string, seq uint64) (api.LogProof, error) {
+	payload, p, err := c.notary.Prove(ctx, session, seq)
+	if err != nil {
+		return api.LogProof{}, err
+	}
+	cp, err := p.Verify(payload, c.keys.Keyset())
+	if err != nil {
+		return api.LogProof{}, fmt.Errorf("the node's own proof does not hold: %w", err)
+	}
+	return api.LogProof{Session: session, Seq: seq, Index: p.Proof.Index, Size: cp.Size, Receipt: string(payload), Proof: string(p.Encode())}, nil
+}
+
+func (c commands) Consistency(_ context.Context, from, to uint64) (api.Consistency, error) {
+	path, err := c.notary.Consistency(from, to)
+	if err != nil {
+		return api.Consistency{}, err
+	}
+	out := api.Consistency{From: from, To: to, Path: []string{}}
+	for _, h := range path {
+		out.Path = append(out.Path, h.String())
+	}
+	return out, nil
+}
+
+func (c commands) Keyset() string { return string(c.keys.Note()) }
 
 // bundle returns the canonical bytes of a bundle version, for exports.
 func (c commands) bundle(digest receipts.Hash) ([]byte, bool) {

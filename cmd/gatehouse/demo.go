@@ -239,7 +239,7 @@ func (d *demonstration) deliver(ctx context.Context, endpoint string, body []byt
 // with nothing but the root fingerprint.
 func (d *demonstration) verify(ctx context.Context, session string) (*demo.Chain, error) {
 	var file bytes.Buffer
-	if err := d.node.do.Export(ctx, &file, session, api.Actor{Name: "demo", Via: "cli"}); err != nil {
+	if err := d.node.do.Export(ctx, &file, api.ExportOf{Session: session}, api.Actor{Name: "demo", Via: "cli"}); err != nil {
 		return nil, err
 	}
 	chain := &demo.Chain{Session: session}

@@ -115,7 +115,12 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	if n.keys, err = notary.LoadKeys(state.keys); err != nil {
 		return nil, err
 	}
-	n.notary = notary.New(notary.Options{Node: cfg.Node, Keys: n.keys})
+	n.notary = notary.New(notary.Options{
+		Node: cfg.Node, Keys: n.keys, Keep: append([]string{state.log}, cfg.CheckpointDirs()...),
+		Kept: func(dir string, err error) {
+			o.log.Warn("checkpoint not kept", slog.String("dir", dir), slog.Any("err", err))
+		},
+	})
 	n.journal, err = journal.Open(state.journal, journal.Options{Seal: n.notary.Seal, PrivateKey: n.keys.NodeKey().Reveal()})
 	if err != nil {
 		return nil, err
@@ -190,7 +195,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	health := &diag.Health{}
 	health.Check("journal", n.journal.Err)
 	health.Check("bus", func() error { return n.bus.Status().Err })
-	n.do = commands{gk: n.gk, notary: n.notary, blobs: blobs}
+	n.do = commands{gk: n.gk, notary: n.notary, keys: n.keys, bus: n.bus, blobs: blobs}
 	operator, err := api.New(api.Options{
 		View: n.view, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do,
 		Status: n.status(cfg, health, began, exits.dev),
@@ -252,6 +257,9 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, opera
 	}
 	onSocket := server(operator.Socket())
 	servers = append(servers, onSocket)
+	for _, s := range servers {
+		s.RegisterOnShutdown(operator.Stop)
+	}
 	group.Go(func() error { return ended(onSocket.Serve(socket)) })
 
 	// What flows keeps flowing until the way in and the sessions have ended.

@@ -22,13 +22,13 @@ import (
 
 // state is the layout of the state folder.
 type state struct {
-	dir, keys, journal, blobs, nats, wasm, run string
+	dir, keys, journal, log, blobs, nats, wasm, run string
 }
 
 func stateOf(cfg *config.Config) state {
 	dir := cfg.StateDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
-	return state{dir: dir, keys: in("keys"), journal: in("journal"), blobs: in("blobs"), nats: in("nats"), wasm: in("wasm"), run: in("run")}
+	return state{dir: dir, keys: in("keys"), journal: in("journal"), log: in("log"), blobs: in("blobs"), nats: in("nats"), wasm: in("wasm"), run: in("run")}
 }
 
 // openState makes the folders. Only run, and the way to it, can be entered by
@@ -38,7 +38,7 @@ func openState(cfg *config.Config) (state, error) {
 	if _, err := os.Stat(s.keys); errors.Is(err, fs.ErrNotExist) {
 		return s, problem.New(problem.ConfigInvalid, "the state folder has no keys", "run `gatehouse init` first")
 	}
-	for path, mode := range map[string]fs.FileMode{s.dir: 0o711, s.run: 0o711, s.journal: 0o700, s.blobs: 0o700, s.nats: 0o700, s.wasm: 0o700} {
+	for path, mode := range map[string]fs.FileMode{s.dir: 0o711, s.run: 0o711, s.journal: 0o700, s.log: 0o700, s.blobs: 0o700, s.nats: 0o700, s.wasm: 0o700} {
 		if err := os.MkdirAll(path, mode); err != nil {
 			return s, fmt.Errorf("couldn't make the state folder: %w", err)
 		}

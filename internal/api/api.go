@@ -46,9 +46,21 @@ type BundleCommands interface {
 
 // ReceiptCommands hand out receipts.
 type ReceiptCommands interface {
-	// Export writes one self-contained file, of one session or of all when
-	// session is "". The export is itself a receipt.
-	Export(ctx context.Context, w io.Writer, session string, by Actor) error
+	// Export writes one self-contained file. The export is itself a receipt.
+	Export(ctx context.Context, w io.Writer, what ExportOf, by Actor) error
+	// Prove shows that the log holds one receipt.
+	Prove(ctx context.Context, session string, seq uint64) (LogProof, error)
+	// Consistency shows that the log of one size begins with that of another.
+	Consistency(ctx context.Context, from, to uint64) (Consistency, error)
+	// Keyset returns the node's keyset as its root signed it.
+	Keyset() string
+}
+
+// ExportOf says what an export holds. The zero value is the whole log.
+type ExportOf struct {
+	Session      string    // one session
+	Since, Until time.Time // the sessions opened in the period
+	Open         []string  // classes of committed values to disclose: paths, refs
 }
 
 // Options wires an API. All fields but Node, UI, Log and Clock are required.
@@ -76,7 +88,14 @@ type API struct {
 	mux   *http.ServeMux
 	huma  huma.API
 	login *login
+
+	ending context.Context // ends with Stop
+	stop   context.CancelFunc
 }
+
+// Stop ends the streams, which have no end of their own. Register it with the
+// server's shutdown.
+func (a *API) Stop() { a.stop() }
 
 // New builds the routes.
 func New(o Options) (*API, error) {
@@ -93,6 +112,7 @@ func New(o Options) (*API, error) {
 		o.Clock = time.Now
 	}
 	a := &API{o: o, mux: http.NewServeMux(), login: newLogin(o.Clock)}
+	a.ending, a.stop = context.WithCancel(context.Background())
 	a.huma = humago.New(a.mux, config())
 	a.routes()
 	a.mux.HandleFunc("GET /login/{token}", a.openLink)

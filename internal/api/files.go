@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -46,9 +47,12 @@ func (a *API) files() {
 		})
 	file(a, "export-receipts", "/v1/receipts/export", "Receipts as one self-contained file; the export is a receipt too", "application/octet-stream", "gatehouse-receipts.txt",
 		func(ctx context.Context, in *struct {
-			Session string `query:"session" maxLength:"64" doc:"one session; all when left out"`
+			Session string    `query:"session" maxLength:"64" doc:"one session; all when left out"`
+			Since   time.Time `query:"since" doc:"with until: the sessions opened in the period"`
+			Until   time.Time `query:"until"`
+			Open    []string  `query:"open" enum:"paths,refs" doc:"classes of committed values to disclose"`
 		}, w io.Writer) error {
-			return a.o.Receipts.Export(ctx, w, in.Session, callerOf(ctx).Actor)
+			return a.o.Receipts.Export(ctx, w, ExportOf(*in), callerOf(ctx).Actor)
 		})
 }
 

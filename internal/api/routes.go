@@ -80,6 +80,28 @@ type Link struct {
 	Expires time.Time `json:"expires"`
 }
 
+// LogProof shows that the log holds one receipt.
+type LogProof struct {
+	Session string `json:"session"`
+	Seq     uint64 `json:"seq"`
+	Index   uint64 `json:"index" doc:"log index of the receipt"`
+	Size    uint64 `json:"size" doc:"leaves under the checkpoint"`
+	Receipt string `json:"receipt" doc:"the receipt's exact bytes, as text"`
+	Proof   string `json:"proof" doc:"C2SP tlog-proof"`
+}
+
+// Consistency shows that a log only grew.
+type Consistency struct {
+	From uint64   `json:"from"`
+	To   uint64   `json:"to"`
+	Path []string `json:"path" doc:"hashes of the RFC 6962 consistency proof"`
+}
+
+// Keyset is a node's keyset.
+type Keyset struct {
+	Note string `json:"note" doc:"signed by the root key; check it against the fingerprint you pinned"`
+}
+
 type none struct{}
 
 // ByID is the path of every route about one thing. It is exported because huma
@@ -153,6 +175,21 @@ func (a *API) routes() {
 	get(a, "receipts-head", "/v1/receipts/head", "The last seal and checkpoint of every node's log", func(_ context.Context, _ *none) (view.Page[view.Head], error) {
 		return view.Page[view.Head]{Items: a.o.View.Heads()}, nil
 	})
+	get(a, "receipts-keyset", "/v1/receipts/keyset", "The keys that sign receipts and checkpoints, signed by the root", func(_ context.Context, _ *none) (Keyset, error) {
+		return Keyset{a.o.Receipts.Keyset()}, nil
+	})
+	get(a, "receipts-consistency", "/v1/receipts/consistency", "Proof that the node's log only grew from one size to another", func(ctx context.Context, in *struct {
+		From uint64 `query:"from" minimum:"1" required:"true"`
+		To   uint64 `query:"to" minimum:"1" required:"true"`
+	}) (Consistency, error) {
+		return a.o.Receipts.Consistency(ctx, in.From, in.To)
+	})
+	get(a, "receipt-proof", "/v1/sessions/{id}/receipts/{seq}/proof", "One receipt with the proof that the node's log holds it", func(ctx context.Context, in *struct {
+		ByID
+		Seq uint64 `path:"seq"`
+	}) (LogProof, error) {
+		return a.o.Receipts.Prove(ctx, in.ID, in.Seq)
+	})
 	post(a, "login-link", "/v1/login-links", "A one-time login link, on the unix socket only", http.StatusCreated, func(ctx context.Context, _ *none) (Link, error) {
 		if !callerOf(ctx).socket {
 			return Link{}, problem.New(problem.OriginNotListed, "login links are made on the unix socket only", "Run gatehouse login on the node's machine.")
@@ -161,6 +198,7 @@ func (a *API) routes() {
 		return Link{url, expires}, err
 	})
 	a.files()
+	a.stream()
 	a.document()
 }
 

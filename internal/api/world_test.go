@@ -214,8 +214,18 @@ func (c *commands) Apply(_ context.Context, yaml []byte, by api.Actor) (api.Appl
 	return api.Applied{Name: "fix", Digest: "ab", Mode: "shadow", Result: "applied"}, c.note("apply %q by %s via %s", yaml, by.Name, by.Via)
 }
 
-func (c *commands) Export(_ context.Context, w io.Writer, s string, by api.Actor) error {
-	if err := c.note("export %q by %s via %s", s, by.Name, by.Via); err != nil {
+func (c *commands) Prove(_ context.Context, session string, seq uint64) (api.LogProof, error) {
+	return api.LogProof{Session: session, Seq: seq, Receipt: `{"a":"<&>"}`, Proof: "proof"}, c.note("prove %s %d", session, seq)
+}
+
+func (c *commands) Consistency(_ context.Context, from, to uint64) (api.Consistency, error) {
+	return api.Consistency{From: from, To: to, Path: []string{}}, c.note("consistency %d %d", from, to)
+}
+
+func (c *commands) Keyset() string { return "keyset" }
+
+func (c *commands) Export(_ context.Context, w io.Writer, what api.ExportOf, by api.Actor) error {
+	if err := c.note("export %q %d:%d %v by %s via %s", what.Session, max(0, what.Since.Unix()), max(0, what.Until.Unix()), what.Open, by.Name, by.Via); err != nil {
 		return err
 	}
 	_, err := io.WriteString(w, strings.Repeat("receipt\n", 10000))

@@ -46,6 +46,10 @@ type Config struct {
 	TrustedProxies []netip.Prefix `yaml:"trusted_proxies,omitempty"`
 	// Retain is how long sealed journal segments are kept: "90d". At least 7d.
 	Retain Duration `yaml:"retain,omitempty"`
+	// Checkpoints are folders beside the state folder's own into which the node
+	// writes its newest checkpoint and the log's tiles. One that another machine
+	// keeps makes a rolled back state folder show.
+	Checkpoints []string `yaml:"checkpoints,omitempty" validate:"dive,required"`
 	// Notify lists where the first refusal after a promotion goes.
 	Notify []Notify `yaml:"notify,omitempty" validate:"dive"`
 	// Dev holds substitutions for tests and the demo; read only with --dev.

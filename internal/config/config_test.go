@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"gatehouse/internal/problem"
 )
 
@@ -95,7 +97,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestSecretFileAndPaths(t *testing.T) {
-	path := write(t, "state: st\nendpoints: [{name: main, source: github, secrets: [\"${file:hook.key}\"]}]\n")
+	path := write(t, "state: st\ncheckpoints: [kept, /mnt/audit]\nendpoints: [{name: main, source: github, secrets: [\"${file:hook.key}\"]}]\n")
 	dir := filepath.Dir(path)
 	if err := os.WriteFile(filepath.Join(dir, "hook.key"), []byte("with-newline\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -109,6 +111,9 @@ func TestSecretFileAndPaths(t *testing.T) {
 	}
 	if c.StateDir() != filepath.Join(dir, "st") {
 		t.Errorf("state %s", c.StateDir())
+	}
+	if d := cmp.Diff([]string{filepath.Join(dir, "kept"), "/mnt/audit"}, c.CheckpointDirs()); d != "" {
+		t.Error(d)
 	}
 	if time.Duration(c.Retain) != 90*24*time.Hour {
 		t.Errorf("retain %v", time.Duration(c.Retain))

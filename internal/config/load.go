@@ -71,6 +71,15 @@ func (c *Config) Path(p string) string {
 // StateDir returns the state folder as a path that the process can open.
 func (c *Config) StateDir() string { return c.Path(c.State) }
 
+// CheckpointDirs returns the folders that keep checkpoints, absolute.
+func (c *Config) CheckpointDirs() []string {
+	dirs := make([]string, len(c.Checkpoints))
+	for i, d := range c.Checkpoints {
+		dirs[i] = c.Path(d)
+	}
+	return dirs
+}
+
 func (c *Config) resolve() error {
 	base := filepath.Dir(c.path)
 	for i := range c.Endpoints {

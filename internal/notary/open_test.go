@@ -75,7 +75,9 @@ func TestOpenings(t *testing.T) {
 
 	// RC-32: what was stored beside the log and is not what was committed to is
 	// left out.
-	forged := func(l receipts.Hash) []byte { return []byte(strings.ReplaceAll(string(stored[l]), "/acme/1.tgz", "/acme/evil")) }
+	forged := func(l receipts.Hash) []byte {
+		return []byte(strings.ReplaceAll(string(stored[l]), "/acme/1.tgz", "/acme/evil"))
+	}
 	file := n.export(notary.Filter{Sessions: []string{"s1"}, Open: []notary.Disclosed{notary.Paths}, Action: forged})
 	want(t, n.verify(file, receipts.Options{}), receipts.ExitComplete, receipts.ClassComplete)
 	if bytes.Contains(file, []byte("evil")) || !bytes.Contains(file, []byte("/acme/0.tgz")) {
