@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -145,7 +146,49 @@ func (b *Bundle) egressLack(o *Bundle) string {
 			return fmt.Sprintf("egress[%d] (%s%s%s) is covered by no single rule", i, o.Egress[i].Set, o.Egress[i].Host, o.Egress[i].TCP)
 		}
 	}
+	return b.boundLack(o)
+}
+
+// boundLack compares what single rules do to a host as a whole. A connection
+// binds every request to its host and port, and a blind rule leaves every tunnel
+// there unread: a rule of b may allow less beside such a rule than the same rule
+// of o allows without it (EG-75). A set may hold any host.
+func (b *Bundle) boundLack(o *Bundle) string {
+	for i := range o.Egress {
+		rule := &o.Egress[i]
+		for _, other := range slices.Concat(o.Egress[i:i+1], b.Egress, o.Egress) {
+			at := other.Host + other.TCP
+			if at == "" || rule.Set == "" && !hostCovers(rule.Host+rule.TCP, at) {
+				continue
+			}
+			for _, port := range other.Ports {
+				if (rule.Set != "" || slices.Contains(rule.Ports, port)) && b.boundAt(at, port) != o.boundAt(at, port) {
+					return fmt.Sprintf("egress: another rule binds %s:%d as a whole", at, port)
+				}
+			}
+		}
+	}
 	return ""
+}
+
+// bound is what binds a host: the first connection and the first blind rule.
+type bound struct{ connection, blind string }
+
+func (b *Bundle) boundAt(host string, port uint16) (x bound) {
+	for i := range b.Egress {
+		e := &b.Egress[i]
+		if !slices.Contains(e.Ports, port) || !hostCovers(e.Host+e.TCP, host) {
+			continue
+		}
+		x.connection = cmp.Or(x.connection, e.Connection)
+		switch {
+		case e.TCP != "":
+			x.blind = cmp.Or(x.blind, "tcp")
+		case e.TLS != "":
+			x.blind = cmp.Or(x.blind, "tls")
+		}
+	}
+	return x
 }
 
 func (e *Egress) covers(o *Egress) bool {

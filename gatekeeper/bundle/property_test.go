@@ -73,6 +73,19 @@ func segmentsAre(pattern, path string) bool {
 	return len(ps) == len(ss)
 }
 
+// bound is what the door makes of a host and port as a whole.
+func (p policyDoc) bound(host string, port int) (connection string, blind bool) {
+	for _, r := range p.Egress {
+		if hostIs(r.Host, host) && slices.Contains(r.Ports, port) {
+			if connection == "" {
+				connection = r.Connection
+			}
+			blind = blind || r.Blind != ""
+		}
+	}
+	return connection, blind
+}
+
 // allowed lists every action of the universe that the policy allows.
 func allowed(p policyDoc) map[string]bool {
 	out := map[string]bool{}
@@ -83,7 +96,14 @@ func allowed(p policyDoc) map[string]bool {
 			}
 			out["dns "+host] = true
 			for _, port := range r.Ports {
-				out[fmt.Sprintf("connect %s:%d blind=%v", host, port, r.Blind != "")] = true
+				connection, blind := p.bound(host, port)
+				if (r.Blind != "") != blind {
+					continue // the door opens every tunnel there in the same way
+				}
+				out[fmt.Sprintf("connect %s:%d blind=%v", host, port, blind)] = true
+				if r.Connection != connection {
+					continue
+				}
 				for _, method := range r.Methods {
 					for _, path := range []string{"/", "/v1", "/v1/", "/v1/x", "/v1/x/y", "/v1evil", "/z"} {
 						if slices.ContainsFunc(r.Paths, func(p string) bool { return segmentsAre(p, path) }) {
@@ -202,7 +222,7 @@ func genBundle(t *rapid.T, label string) string {
 			default:
 				con := ""
 				if !strings.HasPrefix(host, "*") && rapid.Bool().Draw(t, l+"con") {
-					con = ", connection: c"
+					con = ", connection: " + pick(t, l+"connection", "c", "d")
 				}
 				schemes := "[https]"
 				if con == "" && rapid.Bool().Draw(t, l+"plain") {
