@@ -227,7 +227,9 @@ func (g *Gate) Decide(ctx context.Context, a *Action) (*Permit, Decision) {
 		return nil, Decision{Verdict: Verdict{Effect: Deny, Rule: RuleGate, Reason: code}, Mode: g.mode}
 	}
 	durable := d.Passed && (g.mode == receipts.Hard || a.Authority())
-	receipt, err := g.rec.Decision(ctx, a, &d, durable)
+	// A client that leaves must not leave a receipt behind that may or may not
+	// have been written: the wait for the disk is not the client's to end.
+	receipt, err := g.rec.Decision(context.WithoutCancel(ctx), a, &d, durable)
 	if err != nil {
 		// EG-99: the receipt log is down. Nothing passes, in shadow neither.
 		d.Verdict = Verdict{Effect: Deny, Rule: RuleGate, Reason: CodeReceiptUnavailable}

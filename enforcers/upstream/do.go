@@ -295,11 +295,12 @@ func stripHopByHop(h http.Header) {
 	}
 }
 
-// cleanResponse removes what would lead the client around the door: hints at
-// other endpoints and protocols (EG-61), and connection-level fields.
+// cleanResponse removes what would lead the client around the door, hints at
+// other endpoints and protocols (EG-61), what only the door may say, and
+// connection-level fields.
 func cleanResponse(h http.Header) {
 	stripHopByHop(h)
-	for _, name := range []string{"Alt-Svc", "Alternate-Protocol", "Alt-Used", "Proxy-Authenticate"} {
+	for _, name := range []string{"Alt-Svc", "Alternate-Protocol", "Alt-Used", "Proxy-Authenticate", "Gatehouse-Receipt"} {
 		delete(h, name)
 	}
 }
