@@ -31,6 +31,9 @@ func TestStarvation(t *testing.T) {
 	}
 	o := newOutside(t)
 	greedy, other := open(t, o, setup{mode: receipts.Shadow}), open(t, o, setup{})
+	if re := greedy.fetch(good, "/v1/x"); re.status != http.StatusOK { // a name it may use up its new ones without
+		t.Fatal(re)
+	}
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var opened atomic.Int64
