@@ -51,6 +51,9 @@ func TestAdmission(t *testing.T) {
 		"self_caused_ref":            {bundles: []string{fixCI}, change: branch("gatehouse/pr-12/fix"), code: problem.SelfCaused, bundle: "fix-ci"},
 		"self_caused_full_ref":       {bundles: []string{fixCI}, change: branch("refs/heads/gatehouse/pr-12/fix"), code: problem.SelfCaused, bundle: "fix-ci"},
 		"self_caused_own_namespace":  {bundles: []string{plus("fix-ci", "git: {repository: session, push: {refs: ['refs/heads/bot/{entity}/*']}}\n")}, change: branch("bot/x"), code: problem.SelfCaused, bundle: "fix-ci"},
+		"self_caused_deployment":     {bundles: []string{fixCI}, change: named("gatehouse/pr-12/fix", "/deployment/ref"), code: problem.SelfCaused, bundle: "fix-ci"},
+		"self_caused_status":         {bundles: []string{fixCI}, change: named("gatehouse/pr-12/fix", "/branches/0/name"), code: problem.SelfCaused, bundle: "fix-ci"},
+		"self_caused_status_of_many": {bundles: []string{fixCI}, change: both(named("gatehouse/pr-12/fix", "/branches/0/name"), named("feature", "/branches/1/name")), bundle: "fix-ci"},
 		"self_caused_not_every_ref":  {bundles: []string{plus("fix-ci", "git: {repository: session, push: {refs: ['refs/heads/*']}}\n")}, change: branch("feature"), bundle: "fix-ci"},
 		"self_allowed":               {bundles: []string{plus("fix-ci", "self: {max: 1}\n")}, change: branch("gatehouse/pr-12/fix"), bundle: "fix-ci"},
 		"self_max":                   {bundles: []string{plus("fix-ci", "self: {max: 1}\n")}, before: func(w *world) { w.ended(w.take(failedRun("before", branch("gatehouse/pr-12/fix")))) }, change: branch("gatehouse/pr-12/fix"), code: problem.SelfCaused, bundle: "fix-ci"},
@@ -157,6 +160,23 @@ func branch(name string) func(*event.Event) {
 	return func(e *event.Event) {
 		e.Text[1] = event.NewPassage("/workflow_run/head_branch", "head_branch", name, event.Member, "")
 	}
+}
+
+// named adds the name of a branch under a pointer of another kind of event, which
+// has none under workflow_run's.
+func named(name, pointer string) func(*event.Event) {
+	return func(e *event.Event) {
+		p := event.NewPassage(pointer, "branch", name, event.Member, "")
+		if len(e.Text) > 1 && e.Text[1].Pointer == "/workflow_run/head_branch" {
+			e.Text = e.Text[:1]
+		}
+		e.Text = append(e.Text, p)
+		e.Prov[pointer] = event.Member
+	}
+}
+
+func both(a, b func(*event.Event)) func(*event.Event) {
+	return func(e *event.Event) { a(e); b(e) }
 }
 
 func three(w *world) {

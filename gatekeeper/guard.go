@@ -20,24 +20,38 @@ func selfCaused(e *event.Event, identities map[string]bool, namespaces []string)
 	if identities[e.Source+":"+e.Actor.ID] && e.Actor.ID != "" {
 		return true
 	}
+	others, own := 0, 0
 	for _, p := range e.Text {
-		if !isRef(p.Pointer) {
+		one, many := isRef(p.Pointer), isBranch(p.Pointer)
+		if !one && !many {
 			continue
 		}
 		ref := p.Value.Untrusted()
 		if !strings.HasPrefix(ref, "refs/") {
 			ref = "refs/heads/" + ref
 		}
-		if hasPrefixAny(ref, namespaces) {
+		switch {
+		case !hasPrefixAny(ref, namespaces):
+			others++
+		case one:
 			return true
+		default:
+			own++
 		}
 	}
-	return false
+	// A commit that only sessions' branches have is a session's.
+	return own > 0 && others == 0
+}
+
+// isBranch reports whether a pointer's value names one of the branches that have
+// the commit that a status event is about.
+func isBranch(pointer string) bool {
+	return strings.HasPrefix(pointer, "/branches/") && strings.HasSuffix(pointer, "/name")
 }
 
 // isRef reports whether a pointer's value names the ref that an event is about.
 func isRef(pointer string) bool {
-	return pointer == "/ref" || strings.HasSuffix(pointer, "/head_branch") || strings.HasSuffix(pointer, "/head/ref") || strings.HasSuffix(pointer, "/head_ref")
+	return pointer == "/ref" || pointer == "/deployment/ref" || strings.HasSuffix(pointer, "/head_branch") || strings.HasSuffix(pointer, "/head/ref") || strings.HasSuffix(pointer, "/head_ref")
 }
 
 // reserve judges the loop guard and, if it lets the event pass, counts the
