@@ -162,15 +162,10 @@ func branch(name string) func(*event.Event) {
 	}
 }
 
-// named adds the name of a branch under a pointer of another kind of event, which
-// has none under workflow_run's.
+// named adds the name of a branch where another kind of event has it.
 func named(name, pointer string) func(*event.Event) {
 	return func(e *event.Event) {
-		p := event.NewPassage(pointer, "branch", name, event.Member, "")
-		if len(e.Text) > 1 && e.Text[1].Pointer == "/workflow_run/head_branch" {
-			e.Text = e.Text[:1]
-		}
-		e.Text = append(e.Text, p)
+		e.Text = append(e.Text, event.NewPassage(pointer, "branch", name, event.Member, ""))
 		e.Prov[pointer] = event.Member
 	}
 }

@@ -30,13 +30,13 @@ func selfCaused(e *event.Event, identities map[string]bool, namespaces []string)
 		if !strings.HasPrefix(ref, "refs/") {
 			ref = "refs/heads/" + ref
 		}
-		switch {
-		case !hasPrefixAny(ref, namespaces):
-			others++
-		case one:
+		switch ours := hasPrefixAny(ref, namespaces); {
+		case one && ours:
 			return true
-		default:
+		case many && ours:
 			own++
+		case many:
+			others++
 		}
 	}
 	// A commit that only sessions' branches have is a session's.
