@@ -61,9 +61,6 @@ func (n *Notary) recall() error {
 // folder that fails is reported and catches up with the next checkpoint.
 func (n *Notary) keep(e *ending) {
 	for _, k := range n.keepers {
-		if e.checkpoint.Size <= k.size {
-			continue
-		}
 		n.mu.Lock()
 		v := n.tree.view(n.j)
 		n.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/transparency-dev/merkle/proof"
@@ -227,4 +228,53 @@ func TestInterop(t *testing.T) {
 	if d := cmp.Diff(p, parsed); d != "" {
 		t.Error(d)
 	}
+}
+
+// TestRefresh: the checkpoint of an idle log gets new times, and the log does
+// not grow by them.
+func TestRefresh(t *testing.T) {
+	dir, c := filepath.Join(t.TempDir(), "log"), newClock()
+	n := &node{t: t, disk: &faultfs.FS{}, dir: "journal", clock: c}
+	n.Notary = notary.New(notary.Options{
+		Node: "node-1", Keys: testKeys(), Clock: c.Now, Keep: []string{dir},
+		CheckpointEvery: time.Millisecond, RefreshEvery: time.Millisecond, HeartbeatEvery: time.Hour,
+	})
+	var err error
+	if n.j, err = journal.Open(n.dir, journal.Options{Seal: n.Seal, PrivateKey: testKeys().NodeKey().Reveal(), FS: n.disk}); err != nil {
+		t.Fatal(err)
+	}
+	defer n.j.Close() //nolint:errcheck // memory
+	if err := n.Start(t.Context(), n.j); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	seen := map[time.Time]bool{}
+	var size uint64
+	for deadline := time.Now().Add(10 * time.Second); len(seen) < 3; {
+		if time.Now().After(deadline) {
+			t.Fatalf("an idle log fell silent; seen %v", seen)
+		}
+		b, err := os.ReadFile(filepath.Join(dir, "checkpoint"))
+		if err != nil {
+			continue
+		}
+		cp, err := receipts.ParseCheckpoint(b, testKeys().Keyset())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size != 0 && cp.Size != size {
+			t.Fatalf("the log grew from %d to %d by being idle", size, cp.Size)
+		}
+		size, seen[cp.Time] = cp.Size, true
+		c.Add(time.Second)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	// What is exported from then on still verifies.
+	r := n.verify(n.export(notary.Filter{}), receipts.Options{})
+	want(t, r, receipts.ExitUnproven, receipts.ClassEndAsOf)
 }

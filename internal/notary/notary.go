@@ -33,6 +33,7 @@ type Options struct {
 
 	CheckpointEvery time.Duration // how often Run looks for news to checkpoint; 0 = 1 s
 	HeartbeatEvery  time.Duration // heartbeats while sessions are open; 0 = 10 s
+	RefreshEvery    time.Duration // a new time on the checkpoint of an idle log; 0 = 30 s
 	SnapshotEvery   time.Duration // snapshots of a grown log; 0 = 1 h
 
 	// Keep names folders outside the journal and the streams that hold the newest
@@ -119,6 +120,7 @@ func New(o Options) *Notary {
 	}
 	o.CheckpointEvery = cmp.Or(o.CheckpointEvery, time.Second)
 	o.HeartbeatEvery = cmp.Or(o.HeartbeatEvery, 10*time.Second)
+	o.RefreshEvery = cmp.Or(o.RefreshEvery, 30*time.Second)
 	o.SnapshotEvery = cmp.Or(o.SnapshotEvery, time.Hour)
 	n := &Notary{
 		o:       o,

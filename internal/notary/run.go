@@ -23,17 +23,18 @@ const minSnapshot = 10_000
 func (n *Notary) Run(ctx context.Context) error {
 	tick := time.NewTicker(n.o.CheckpointEvery)
 	defer tick.Stop()
-	var beat, kept time.Duration
+	var beat, kept, quiet time.Duration
 	for {
 		select {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 			defer cancel()
-			return n.step(last, false, false)
+			_, err := n.step(last, false, false, false)
+			return err
 		case <-tick.C:
 		}
-		beat, kept = beat+n.o.CheckpointEvery, kept+n.o.CheckpointEvery
-		err := n.step(ctx, beat >= n.o.HeartbeatEvery, kept >= n.o.SnapshotEvery)
+		beat, kept, quiet = beat+n.o.CheckpointEvery, kept+n.o.CheckpointEvery, quiet+n.o.CheckpointEvery
+		signed, err := n.step(ctx, beat >= n.o.HeartbeatEvery, kept >= n.o.SnapshotEvery, quiet >= n.o.RefreshEvery)
 		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("notary: %w", err)
 		}
@@ -43,12 +44,16 @@ func (n *Notary) Run(ctx context.Context) error {
 		if kept >= n.o.SnapshotEvery {
 			kept = 0
 		}
+		if signed {
+			quiet = 0
+		}
 	}
 }
 
-// step does what is due. A full disk is no error: it is over when it is over.
-func (n *Notary) step(ctx context.Context, beat, snapshot bool) error {
-	err := func() error {
+// step does what is due and reports whether it signed a checkpoint. A full disk is
+// no error: it is over when it is over.
+func (n *Notary) step(ctx context.Context, beat, snapshot, refresh bool) (signed bool, err error) {
+	err = func() error {
 		if beat {
 			if err := n.heartbeat(ctx); err != nil {
 				return err
@@ -58,6 +63,12 @@ func (n *Notary) step(ctx context.Context, beat, snapshot bool) error {
 			if _, err := n.checkpoint(ctx); err != nil {
 				return err
 			}
+			signed = true
+		} else if refresh {
+			if err := n.refresh(ctx); err != nil {
+				return err
+			}
+			signed = true
 		}
 		if snapshot && n.Size() >= n.kept+minSnapshot {
 			return n.Snapshot(ctx)
@@ -65,9 +76,28 @@ func (n *Notary) step(ctx context.Context, beat, snapshot bool) error {
 		return nil
 	}()
 	if problem.CodeOf(err) == problem.JournalFull || problem.CodeOf(err) == problem.JournalLimit {
-		return nil
+		return signed, nil
 	}
-	return err
+	return signed, err
+}
+
+// refresh signs the newest checkpoint again with the time of now, so that
+// whoever watches an idle log can tell it from a dead one. It adds no leaf; a log
+// that has no checkpoint of this process yet gets a full one.
+func (n *Notary) refresh(ctx context.Context) error {
+	n.tickets.Lock()
+	n.mu.Lock()
+	last := n.last
+	n.mu.Unlock()
+	if last == nil {
+		n.tickets.Unlock()
+		_, err := n.checkpoint(ctx)
+		return err
+	}
+	defer n.tickets.Unlock()
+	again := *last
+	again.checkpoint.Time = n.o.Clock().UTC()
+	return n.sign(ctx, &again)
 }
 
 // grown reports whether leaves lie behind the newest checkpoint.
@@ -144,18 +174,27 @@ func (n *Notary) checkpoint(ctx context.Context) (*ending, error) {
 	if e.checkpoint.Root, err = v.root(e.checkpoint.Size); err != nil {
 		return nil, err
 	}
-	if e.note, err = receipts.SignCheckpoint(n.o.Keys.checkpoint, e.checkpoint); err != nil {
+	if err := n.sign(ctx, e); err != nil {
 		return nil, err
 	}
+	return e, nil
+}
+
+// sign signs a checkpoint, makes the note durable and hands it on. n.tickets is
+// held.
+func (n *Notary) sign(ctx context.Context, e *ending) (err error) {
+	if e.note, err = receipts.SignCheckpoint(n.o.Keys.checkpoint, e.checkpoint); err != nil {
+		return err
+	}
 	if _, err := n.j.Append(journal.Record{Kind: journal.KindCheckpoint, Subject: n.logName, Data: e.note}).Wait(ctx); err != nil {
-		return nil, fmt.Errorf("checkpoint: %w", err)
+		return fmt.Errorf("checkpoint: %w", err)
 	}
 	n.mu.Lock()
 	n.stated(e.doc.Size)
 	n.last, n.head, n.covered = e, e.note, e.checkpoint.Size
 	n.mu.Unlock()
 	n.keep(e)
-	return e, nil
+	return nil
 }
 
 // payload reads a durable leaf back: what is proven is what is on the disk.
