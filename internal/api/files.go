@@ -45,6 +45,15 @@ func (a *API) files() {
 			_, err = io.Copy(w, r)
 			return errors.Join(err, r.Close())
 		})
+	file(a, "receipt-action", "/v1/receipts/{id}/action", "The action that a decision receipt judged, without bodies and values; kept for 30 days", "application/json", "action.json",
+		func(ctx context.Context, in *ByID, w io.Writer) error {
+			b, err := a.o.View.Action(ctx, in.ID)
+			if err != nil {
+				return err
+			}
+			_, err = w.Write(b)
+			return err
+		})
 	file(a, "export-receipts", "/v1/receipts/export", "Receipts as one self-contained file; the export is a receipt too", "application/octet-stream", "gatehouse-receipts.txt",
 		func(ctx context.Context, in *struct {
 			Session string    `query:"session" maxLength:"64" doc:"one session; all when left out"`

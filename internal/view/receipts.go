@@ -72,6 +72,19 @@ func (v *View) Receipts(ctx context.Context, id, after string, n int) (Page[Rece
 	return p, nil
 }
 
+// Action returns the canonical action that a decision receipt judged, by the
+// receipt's leaf hash. It is kept for 30 days, without bodies and values, and no
+// receipt rests on it.
+func (v *View) Action(ctx context.Context, leaf string) ([]byte, error) {
+	if _, err := receipts.ParseHash(leaf); err != nil {
+		return nil, notFound("action", leaf)
+	}
+	for m, err := range v.src.Read(ctx, bus.Actions, "gatehouse.v1.actions."+leaf, 0) {
+		return m.Data, err
+	}
+	return nil, notFound("action", leaf)
+}
+
 // receipt makes a row. Bytes that are no receipt are shown as such, not hidden.
 func (v *View) receipt(id string, m bus.Msg) Receipt {
 	row := Receipt{Session: id, Leaf: receipts.Leaf(m.Data).String(), Seal: v.seal(m)}

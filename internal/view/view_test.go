@@ -211,6 +211,21 @@ func TestSessionListsAndPages(t *testing.T) {
 	})
 }
 
+// TestAction reads what a decision judged by its receipt's leaf, and nothing
+// else: a pattern is no leaf.
+func TestAction(t *testing.T) {
+	leaf := receipts.Leaf([]byte("decision")).String()
+	v := view.New(tape{{Stream: bus.Actions, Subject: "gatehouse.v1.actions." + leaf, Seq: 1, Data: []byte(`{"id":"a"}`)}}, view.Options{})
+	if b, err := v.Action(t.Context(), leaf); err != nil || string(b) != `{"id":"a"}` {
+		t.Fatalf("%s, %v", b, err)
+	}
+	for name, bad := range map[string]string{"unknown": receipts.Leaf([]byte("other")).String(), "pattern": "*", "everything": ">", "empty": ""} {
+		if b, err := v.Action(t.Context(), bad); problem.CodeOf(err) != problem.NotFound {
+			t.Errorf("%s: %s, %v", name, b, err)
+		}
+	}
+}
+
 func TestCursorsAreChecked(t *testing.T) {
 	w := newWorld(t)
 	for i := range 3 {
