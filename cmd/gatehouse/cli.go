@@ -74,7 +74,7 @@ func (c *cli) root() *cobra.Command {
 		return problem.New(problem.Usage, err.Error(), "see `"+cmd.CommandPath()+" --help`")
 	})
 	root.AddCommand(c.bundleCommand(), c.configCommand(), c.connectCommand(), c.demoCommand(), c.demoAgentCommand(),
-		c.doctorCommand(), c.eventCommand(), c.initCommand(), c.loginCommand(),
+		c.doctorCommand(), c.endpointCommand(), c.eventCommand(), c.initCommand(), c.loginCommand(),
 		c.receiptsCommand(), c.runCommand(), c.serveCommand(), c.sessionCommand(), c.statusCommand(), c.versionCommand())
 	return root
 }

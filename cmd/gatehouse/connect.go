@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,77 +10,175 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gatehouse/ingest/github"
 	"gatehouse/internal/config"
 	"gatehouse/internal/problem"
+	"gatehouse/internal/secret"
 )
 
 func (c *cli) connectCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "connect", Short: "Make a webhook secret and print what to paste where", Args: cobra.NoArgs, RunE: help}
-	cmd.AddCommand(c.connectGitHub())
+	cmd.AddCommand(c.connectGitHub(), c.connectSentry(), c.connectLinear())
 	return cmd
+}
+
+// endpointFlag declares --endpoint.
+func endpointFlag(cmd *cobra.Command, name *string, standard string) {
+	cmd.Flags().StringVar(name, "endpoint", standard, "name of the endpoint, the last part of its URL")
+}
+
+// connecting checks that an endpoint can be added and returns the configuration
+// and its folder.
+func (c *cli) connecting(cmd *cobra.Command, endpoint string) (*config.Config, string, error) {
+	path := c.file(cmd)
+	cfg, err := config.Check(path)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, e := range cfg.Endpoints {
+		if e.Name == endpoint {
+			return nil, "", problem.New(problem.Conflict, fmt.Sprintf("endpoint %q is configured already", endpoint), "name another with --endpoint")
+		}
+	}
+	return cfg, filepath.Dir(path), nil
 }
 
 func (c *cli) connectGitHub() *cobra.Command {
 	var endpoint string
+	var app githubApp
 	cmd := &cobra.Command{
-		Use: "github", Short: "Make a GitHub webhook secret; print the hook's fields and the YAML",
+		Use: "github", Short: "Make a GitHub webhook secret; print the fields of the hook or App and the YAML",
 		Long: "Make a GitHub webhook secret, write it to a 0600 file beside the configuration, and print the fields of the hook\n" +
-			"and the YAML of the endpoint. The configuration is not changed: it has one author.",
+			"and the YAML of the endpoint. With --app-id and --app-key the hook is a GitHub App's: the node can then ask GitHub for\n" +
+			"deliveries that never came and for what an author may do. The configuration is not changed: it has one author.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			path := c.file(cmd)
-			cfg, err := config.Check(path)
+			cfg, dir, err := c.connecting(cmd, endpoint)
 			if err != nil {
 				return err
 			}
-			for _, e := range cfg.Endpoints {
-				if e.Name == endpoint {
-					return problem.New(problem.Conflict, fmt.Sprintf("endpoint %q is configured already", endpoint), "name another with --endpoint")
-				}
-			}
-			name := endpoint + ".key"
-			if err := writeSecret(filepath.Join(filepath.Dir(path), name)); err != nil {
+			if err := app.check(cfg, dir); err != nil {
 				return err
 			}
-			url := strings.TrimSuffix(cfg.PublicURL, "/")
-			if url == "" {
-				url = "https://<public_url>"
+			name, value := endpoint+".key", newSecret(github.Name)
+			if err := writeSecretOf(filepath.Join(dir, name), value); err != nil {
+				return err
 			}
-			fmt.Fprintf(c.out, `Wrote the secret to %s (0600).
-
-In the repository or organization: Settings, Webhooks, Add webhook
-  Payload URL   %s/hooks/%s
+			fmt.Fprintf(c.out, "Wrote the secret to %s (0600). It is shown here once:\n  %s\n\n", name, value.Reveal())
+			if app.id == 0 {
+				fmt.Fprintf(c.out, `In the repository or organization: Settings, Webhooks, Add webhook
+  Payload URL   %[1]s
   Content type  application/json
-  Secret        the content of %s
+  Secret        the line above
   Events        the kinds your bundles match, for example Workflow runs
 
 In gatehouse.yaml, under endpoints:
-  - {name: %s, source: github, secrets: ["${file:%s}"]}
+  - {name: %[2]s, source: github, secrets: ["${file:%[3]s}"]}
 
-Then: gatehouse config check
-`, name, url, endpoint, name, endpoint, name)
+Then: gatehouse config check, and gatehouse endpoint test %[2]s once the node runs
+`, publicURL(cfg, endpoint), endpoint, name)
+				return nil
+			}
+			fmt.Fprintf(c.out, `On the App's page, General
+  Webhook URL     %[1]s
+  Webhook secret  the line above
+On the App's page, Permissions & events
+  Repository      Metadata: read-only; what else your events and bundles need
+  Events          the kinds your bundles match, for example Workflow run
+
+In gatehouse.yaml, under connections:
+  - {name: %[4]s, kind: scm, provider: github, app: {id: %[5]d, key: "${file:%[6]s}"}%[7]s}
+In gatehouse.yaml, under endpoints:
+  - {name: %[2]s, source: github, secrets: ["${file:%[3]s}"], connection: %[4]s}
+
+Then: gatehouse config check, and gatehouse endpoint test %[2]s once the node runs
+`, publicURL(cfg, endpoint), endpoint, name, app.connection, app.id, app.key, app.server())
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&endpoint, "endpoint", "main", "name of the endpoint, the last part of its URL")
+	endpointFlag(cmd, &endpoint, "main")
+	f := cmd.Flags()
+	f.Int64Var(&app.id, "app-id", 0, "id of the GitHub App whose hook delivers here")
+	f.StringVar(&app.key, "app-key", "", "PEM file of the App's private key, from the configuration's folder or absolute")
+	f.StringVar(&app.connection, "connection", "github-main", "name of the App's connection")
+	f.StringVar(&app.api, "api", "", "API of an Enterprise Server: https://HOST/api/v3/")
+	f.StringVar(&app.ca, "ca", "", "PEM file of the authority that signed the Enterprise Server's certificate")
 	return cmd
 }
 
-// writeSecret writes 32 random bytes in hex to a new 0600 file. An existing
-// file is never overwritten: somebody may be signing with it.
-func writeSecret(path string) error {
-	var b [32]byte
-	_, _ = rand.Read(b[:])
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return problem.New(problem.Conflict, path+" exists", "remove it, or name another endpoint with --endpoint")
+// githubApp is what --app-id and its companions say.
+type githubApp struct {
+	id                       int64
+	key, connection, api, ca string
+}
+
+// check refuses what the node would not start with.
+func (a githubApp) check(cfg *config.Config, dir string) error {
+	if (a.id == 0) != (a.key == "") || a.id == 0 && (a.api != "" || a.ca != "") {
+		return usage("--app-id and --app-key go together, --api and --ca go with them", "both stand on the App's page")
 	}
+	if a.id == 0 {
+		return nil
+	}
+	in := func(p string) string {
+		if filepath.IsAbs(p) {
+			return p
+		}
+		return filepath.Join(dir, p)
+	}
+	for _, n := range cfg.Connections {
+		if n.Name == a.connection {
+			return problem.New(problem.Conflict, fmt.Sprintf("connection %q is configured already", a.connection), "name another with --connection")
+		}
+	}
+	info, err := os.Stat(in(a.key))
 	if err != nil {
+		return problem.Wrap(err, problem.Usage, "couldn't read --app-key", "")
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return problem.New(problem.ConfigInvalid, a.key+" can be read by others", "chmod 600 "+a.key)
+	}
+	pem, err := os.ReadFile(in(a.key))
+	if err != nil {
+		return problem.Wrap(err, problem.Usage, "couldn't read --app-key", "")
+	}
+	if _, err := github.NewApp(a.id, secret.New(pem)); err != nil {
+		return err
+	}
+	if _, _, err := apiOf(config.Connection{Name: a.connection, API: a.api}); err != nil {
+		return err
+	}
+	if a.ca != "" {
+		if _, err := rootsOf(in(a.ca)); err != nil {
+			return problem.Wrap(err, problem.Usage, "couldn't read --ca", "give a PEM file with the authority's certificate")
+		}
+	}
+	return nil
+}
+
+// server is the part of the connection's YAML that names an Enterprise Server.
+func (a githubApp) server() string {
+	var b strings.Builder
+	if a.api != "" {
+		fmt.Fprintf(&b, ", api: %q", a.api)
+	}
+	if a.ca != "" {
+		fmt.Fprintf(&b, ", ca: %q", a.ca)
+	}
+	return b.String()
+}
+
+// writeSecret writes a fresh secret to a new 0600 file.
+func writeSecret(path string) error { return writeSecretOf(path, newSecret(github.Name)) }
+
+// writeSecretOf is writeSecretFile with the words for a person.
+func writeSecretOf(path string, value secret.Value) error {
+	err := writeSecretFile(path, value)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return problem.New(problem.Conflict, path+" exists", "remove it, or name another endpoint with --endpoint")
+	case err != nil:
 		return fmt.Errorf("couldn't write the secret: %w", err)
 	}
-	if _, err := fmt.Fprintln(f, hex.EncodeToString(b[:])); err != nil {
-		_ = f.Close()
-		return fmt.Errorf("couldn't write the secret: %w", err)
-	}
-	return f.Close()
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"gatehouse/internal/api"
+	"gatehouse/internal/event"
 	"gatehouse/internal/view"
 )
 
@@ -25,7 +26,12 @@ func (c *cli) eventList() *cobra.Command {
 		"source": "source", "endpoint": "endpoint", "kind": "kind", "level": "actor's level", "state": "state of its latest session, or none",
 	})
 	most := cmd.Flags().IntP("limit", "n", 50, "at most this many, 0 for all")
+	odd := cmd.Flags().Bool("quarantined", false, "only deliveries that are kept and started nothing because they are odd; short for --kind quarantined")
+	cmd.MarkFlagsMutuallyExclusive("quarantined", "kind")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *odd {
+			*flags["kind"] = event.KindQuarantined
+		}
 		client, err := c.remote(cmd)
 		if err != nil {
 			return err
@@ -35,13 +41,13 @@ func (c *cli) eventList() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return rows(c, list, []string{"event", "kind", "actor", "level", "session", "state", "received"}, func(e view.Event) []string {
+		return rows(c, list, []string{"event", "kind", "anomalies", "actor", "level", "session", "state", "received"}, func(e view.Event) []string {
 			session, state := "", ""
 			if n := len(e.Sessions); n > 0 {
 				last := e.Sessions[n-1]
 				session, state = last.ID, strings.TrimSuffix(last.State+" ("+last.Reason+")", " ()")
 			}
-			return []string{e.ID, strings.TrimSuffix(e.Kind+"."+e.Action, "."), e.Actor.ID, e.Actor.Level, session, state, stamp(e.Received)}
+			return []string{e.ID, strings.TrimSuffix(e.Kind+"."+e.Action, "."), strings.Join(e.Anomalies, ","), e.Actor.ID, e.Actor.Level, session, state, stamp(e.Received)}
 		})
 	}
 	return cmd
@@ -77,8 +83,10 @@ func (c *cli) eventShow() *cobra.Command {
 			}
 			for _, p := range e.Passages {
 				c.field("text", fmt.Sprintf("%s, by %s, %d bytes%s", p.Pointer, p.Origin, p.Length, marks(p.Marks)))
-				if err := c.boxed(strings.NewReader(p.Value)); err != nil {
-					return err
+				// Each line says whose it is: a value may hold what looks like
+				// another value's head.
+				for line := range strings.Lines(p.Value) {
+					fmt.Fprintf(c.out, "%s | %s\n", p.Origin, strings.TrimSuffix(plain(strings.TrimSuffix(line, "\n")+" "), " "))
 				}
 			}
 			return nil

@@ -3,10 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gatehouse/ingest/cron"
+	"gatehouse/ingest/linear"
 	"gatehouse/internal/config"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/secret"
@@ -25,12 +24,13 @@ import (
 
 // delivery is one signed request to a hooks listener.
 type delivery struct {
-	URL    string // http://host:port/hooks/name
-	Source string
-	Kind   string
-	ID     string // "" = a fresh one
-	Secret secret.Value
-	Body   []byte
+	URL      string // http://host:port/hooks/name
+	Source   string
+	Kind     string
+	ID       string // "" = a fresh one
+	Secret   secret.Value
+	Body     []byte
+	Endpoint config.Endpoint // how a sender of source webhook proves itself
 }
 
 // answer is what the hooks listener said.
@@ -47,23 +47,22 @@ func (d delivery) send(ctx context.Context) (answer, error) {
 	if id == "" {
 		id = newUUID()
 	}
+	h, err := d.sign(id, time.Now())
+	if err != nil {
+		return answer{}, err
+	}
+	return d.post(ctx, h)
+}
+
+// post sends d under the headers given.
+func (d delivery) post(ctx context.Context, h http.Header) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.URL, bytes.NewReader(d.Body))
 	if err != nil {
 		return answer{}, err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	switch d.Source {
-	case "github":
-		mac := hmac.New(sha256.New, d.Secret.Reveal())
-		mac.Write(d.Body)
-		req.Header.Set("X-GitHub-Event", d.Kind)
-		req.Header.Set("X-GitHub-Delivery", id)
-		req.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
-	default:
-		return answer{}, usage("event send signs for github only", "send a "+d.Source+" delivery from its vendor")
-	}
+	req.Header = h
 	tr := &http.Transport{Proxy: nil, DisableKeepAlives: true}
 	defer tr.CloseIdleConnections()
 	res, err := tr.RoundTrip(req)
@@ -81,10 +80,36 @@ func (d delivery) send(ctx context.Context) (answer, error) {
 	return a, nil
 }
 
+// webhookEndpoint finds a configured endpoint that has a URL.
+func webhookEndpoint(cfg *config.Config, name string) (config.Endpoint, error) {
+	names := []string{}
+	for _, e := range cfg.Endpoints {
+		if e.Source == cron.Name {
+			continue
+		}
+		if e.Name == name {
+			return e, nil
+		}
+		names = append(names, e.Name)
+	}
+	return config.Endpoint{}, usage(fmt.Sprintf("no webhook endpoint is named %q", name), "configured: "+strings.Join(names, ", "))
+}
+
+// localURL is where this node takes an endpoint's deliveries.
+func localURL(cfg *config.Config, endpoint string) string {
+	scheme := "http"
+	if cfg.TLS != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + cfg.Listen.Hooks + "/hooks/" + endpoint
+}
+
 func (c *cli) eventSend() *cobra.Command {
 	var endpoint, kind, id string
 	cmd := &cobra.Command{
 		Use: "send FILE", Short: "Sign a body with an endpoint's secret and post it to this node's hooks listener",
+		Long: "Sign a body as the endpoint's vendor does, with the endpoint's first secret, and post it to this node's hooks listener.\n" +
+			"A Linear body's webhookTimestamp becomes the present: an old one would be refused. Exit 3 when the answer is not 200.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := config.Load(c.file(cmd))
@@ -95,22 +120,16 @@ func (c *cli) eventSend() *cobra.Command {
 			if err != nil {
 				return problem.Wrap(err, problem.Usage, "couldn't read "+args[0], "")
 			}
-			d := delivery{Kind: kind, ID: id, Body: body, URL: "http://" + cfg.Listen.Hooks + "/hooks/" + endpoint}
-			if cfg.TLS != nil {
-				d.URL = "https" + strings.TrimPrefix(d.URL, "http")
+			e, err := webhookEndpoint(cfg, endpoint)
+			if err != nil {
+				return err
 			}
+			d := delivery{Kind: kind, ID: id, Body: body, URL: localURL(cfg, endpoint), Source: e.Source, Secret: e.Secrets[0].Value(), Endpoint: e}
 			if d.Kind == "" {
 				d.Kind, _, _ = strings.Cut(filepath.Base(args[0]), "__")
 			}
-			names := []string{}
-			for _, e := range cfg.Endpoints {
-				names = append(names, e.Name)
-				if e.Name == endpoint && len(e.Secrets) > 0 {
-					d.Source, d.Secret = e.Source, e.Secrets[0].Value()
-				}
-			}
-			if d.Source == "" {
-				return usage(fmt.Sprintf("no webhook endpoint is named %q", endpoint), "configured: "+strings.Join(names, ", "))
+			if d.Source == linear.Name {
+				d.Body = stampLinear(body, time.Now())
 			}
 			a, err := d.send(cmd.Context())
 			if err != nil {

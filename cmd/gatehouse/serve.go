@@ -18,6 +18,7 @@ import (
 	"gatehouse/gatekeeper/sandbox"
 	"gatehouse/ingest"
 	"gatehouse/ingest/cron"
+	"gatehouse/ingest/github"
 	"gatehouse/internal/api"
 	"gatehouse/internal/blob"
 	"gatehouse/internal/bus"
@@ -85,6 +86,8 @@ type node struct {
 	gk      *gatekeeper.Gatekeeper
 	view    *view.View
 	do      commands
+
+	reconcilers []*github.Reconciler
 
 	group *errgroup.Group
 	stop  context.CancelFunc
@@ -168,6 +171,11 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	n.onClose(func() { n.logged("upstream", up.Close()) })
 	kept := newActions(o.log)
 	exits := &doors{host: host, up: up, actions: kept, dev: o.dev && !cfg.Dev.Zero(), log: o.log}
+	asked, err := n.askGitHub(cfg, up, endpoints, exits.dev)
+	if err != nil {
+		return nil, err
+	}
+	n.reconcilers = asked.reconcilers
 
 	// Where agents run.
 	var provider sandbox.Provider
@@ -185,7 +193,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 
 	// Who decides: gatekeeper.
 	if n.gk, err = newGatekeeper(ctx, cfg, n, gatekeeper.Options{
-		Dir: state.dir, Blobs: blobs, Providers: providers, Doors: exits, Dev: exits.dev, Log: o.log,
+		Dir: state.dir, Blobs: blobs, Providers: providers, Doors: exits, Dev: exits.dev, Lift: asked.lift, Log: o.log,
 	}); err != nil {
 		return nil, err
 	}
@@ -270,6 +278,9 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, opera
 		return n.bus.Pump(flow, n.journal, encode)
 	})
 	group.Go(func() error { return n.cron.Run(ctx) })
+	for _, r := range n.reconcilers {
+		group.Go(func() error { return r.Run(ctx) })
+	}
 	group.Go(func() error { return kept.run(flow, n.bus) })
 	group.Go(func() error { return n.view.Run(flow) })
 	sealing, sealed := context.WithCancel(flow)

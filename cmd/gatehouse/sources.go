@@ -64,7 +64,7 @@ func levels(list map[string]string) map[string]event.Origin {
 }
 
 func webhookOptions(e config.Endpoint, secrets []secret.Value) webhook.Options {
-	o := webhook.Options{Name: e.Source, Secrets: secrets, Entity: e.Entity, Challenge: e.Source == webhook.Name}
+	o := webhook.Options{Name: e.Source, Secrets: secrets, Entity: e.Entity, Challenge: true}
 	switch {
 	case e.Source == webhook.NameStandard:
 		o.Scheme = webhook.Standard{}

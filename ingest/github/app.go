@@ -144,6 +144,11 @@ func (a *API) AsApp() *github.Client {
 	return a.client(func() (string, error) { return a.App.jwt(a.now()) })
 }
 
+// AsUser returns the client that speaks under the configured token.
+func (a *API) AsUser() *github.Client {
+	return a.client(func() (string, error) { return string(a.Token.Reveal()), nil })
+}
+
 // Permissions of the tokens that the node mints for itself.
 var (
 	ReadMetadata = github.InstallationPermissions{Metadata: github.String("read")}
@@ -156,7 +161,7 @@ var (
 // these permissions only and is minted when it is needed.
 func (a *API) Repository(ctx context.Context, id, owner, name string, want github.InstallationPermissions) (*github.Client, error) {
 	if a.App == nil {
-		return a.client(func() (string, error) { return string(a.Token.Reveal()), nil }), nil
+		return a.AsUser(), nil
 	}
 	wanted, err := granted(&want)
 	if err != nil {

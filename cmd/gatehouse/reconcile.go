@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"log/slog"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	gogithub "github.com/google/go-github/v66/github"
+
+	"gatehouse/enforcers/upstream"
+	"gatehouse/ingest"
+	"gatehouse/ingest/github"
+	"gatehouse/internal/authority"
+	"gatehouse/internal/config"
+	"gatehouse/internal/event"
+	"gatehouse/internal/problem"
+)
+
+// Purposes of the node's own calls to GitHub, as receipts name them.
+const (
+	purposeReconcile = "github.reconcile"
+	purposeLift      = "github.lift"
+)
+
+// liftLimit bounds the look-ups of one event. An admission that waits for GitHub
+// no longer goes on with the levels that the payload proves.
+const liftLimit = 10 * time.Second
+
+// githubAsked is what the node asks GitHub of its own accord.
+type githubAsked struct {
+	reconcilers []*github.Reconciler
+	lifters     map[string]*github.Lifter // by endpoint
+	log         *slog.Logger
+}
+
+// askGitHub makes a reconciler and a lifter for every endpoint that names a
+// connection.
+func (n *node) askGitHub(cfg *config.Config, up *upstream.Client, endpoints []ingest.Endpoint, dev bool) (*githubAsked, error) {
+	asked := &githubAsked{lifters: map[string]*github.Lifter{}, log: n.log}
+	names := map[string]string{}
+	for _, r := range cfg.Repositories {
+		names[r.ID] = r.Name
+	}
+	name := func(repository string) (string, string, bool) {
+		owner, name, ok := strings.Cut(names[repository], "/")
+		return owner, name, ok
+	}
+	for _, e := range cfg.Endpoints {
+		if e.Connection == "" {
+			continue
+		}
+		conn := cfg.Connections[slices.IndexFunc(cfg.Connections, func(c config.Connection) bool { return c.Name == e.Connection })]
+		reconcile, err := n.githubAPI(cfg, conn, up, purposeReconcile, dev)
+		if err != nil {
+			return nil, err
+		}
+		lift, err := n.githubAPI(cfg, conn, up, purposeLift, dev)
+		if err != nil {
+			return nil, err
+		}
+		r := &github.Reconciler{Known: func(id string) bool { return n.intake.Known(e.Name, id) }, Log: n.log.With(slog.String("endpoint", e.Name))}
+		switch h := e.Hook; {
+		case h == nil:
+			r.Hook = github.AppHook{Client: reconcile.AsApp()}
+		case h.Organization != "":
+			r.Hook = github.OrganizationHook{Client: reconcile.AsUser(), Org: h.Organization, ID: h.ID}
+		default:
+			owner, repo, _ := name(h.Repository)
+			r.Hook = github.RepositoryHook{Owner: owner, Name: repo, ID: h.ID, Client: func(ctx context.Context) (*gogithub.Client, error) {
+				return reconcile.Repository(ctx, h.Repository, owner, repo, github.WriteHooks)
+			}}
+		}
+		asked.reconcilers = append(asked.reconcilers, r)
+		at := slices.IndexFunc(endpoints, func(x ingest.Endpoint) bool { return x.Name == e.Name })
+		asked.lifters[e.Name] = &github.Lifter{Source: endpoints[at].Source.(*github.Source), Name: name,
+			Client: func(ctx context.Context, repository, owner, name string) (*gogithub.Client, error) {
+				return lift.Repository(ctx, repository, owner, name, github.ReadMetadata)
+			}}
+	}
+	return asked, nil
+}
+
+// lift is the gatekeeper's Lift.
+func (a *githubAsked) lift(ctx context.Context, e *event.Event) *event.Event {
+	l := a.lifters[e.Endpoint]
+	if l == nil {
+		return e
+	}
+	ctx, cancel := context.WithTimeout(ctx, liftLimit)
+	defer cancel()
+	lifted, err := l.Lift(ctx, e)
+	if err != nil {
+		a.log.LogAttrs(ctx, slog.LevelWarn, "github.lift", slog.String("event", e.ID), slog.Any("err", err))
+		return e
+	}
+	return lifted
+}
+
+// githubAPI returns the API of a connection for one purpose. Its transport
+// reaches that API's authority and nothing else.
+func (n *node) githubAPI(cfg *config.Config, conn config.Connection, up *upstream.Client, purpose string, dev bool) (*github.API, error) {
+	base, to, err := apiOf(conn)
+	if err != nil {
+		return nil, err
+	}
+	o := upstream.NodeOptions{Purpose: purpose, To: to, Begin: n.begin(purpose, conn.Name, to, dev)}
+	if conn.API != "" {
+		// An Enterprise Server may stand in internal_networks; upstream opens no
+		// other private address, whatever stands here.
+		o.Addresses = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	}
+	if conn.CA != "" {
+		if o.Roots, err = rootsOf(cfg.Path(conn.CA)); err != nil {
+			return nil, problem.Wrap(err, problem.ConfigInvalid, "connection "+conn.Name+": couldn't read ca", "give a PEM file with the authority's certificate")
+		}
+	}
+	transport, err := up.Node(o)
+	if err != nil {
+		return nil, err
+	}
+	api := &github.API{URL: base, Base: transport, Token: conn.Credential.Value(), Issued: n.issued(conn.Name, to)}
+	if conn.App != nil {
+		if api.App, err = github.NewApp(conn.App.ID, conn.App.Key.Value()); err != nil {
+			return nil, err
+		}
+	}
+	return api, nil
+}
+
+// apiOf returns the base of a connection's API and the one place it is at.
+func apiOf(conn config.Connection) (*url.URL, authority.Authority, error) {
+	text := conn.API
+	if text == "" {
+		text = github.DefaultAPI
+	}
+	bad := func(err error) error {
+		return problem.Wrap(err, problem.ConfigInvalid, "connection "+conn.Name+": api is not an https URL without query", "for an Enterprise Server: https://HOST/api/v3/")
+	}
+	base, err := url.Parse(strings.TrimSuffix(text, "/") + "/")
+	if err != nil {
+		return nil, authority.Authority{}, bad(err)
+	}
+	to, err := authority.ParseHostHeader(base.Scheme, base.Host)
+	if err != nil || base.Scheme != authority.HTTPS || base.RawQuery != "" || base.Fragment != "" || base.User != nil {
+		return nil, authority.Authority{}, bad(err)
+	}
+	return base, to, nil
+}
+
+func rootsOf(path string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, problem.New(problem.ConfigInvalid, "no certificate in the file", "")
+	}
+	return roots, nil
+}
