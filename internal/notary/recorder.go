@@ -40,7 +40,7 @@ func (r *recorder) Decision(ctx context.Context, a *enforcers.Action, d *enforce
 		return receipts.Hash{}, err
 	}
 	obs := r.obs
-	rec := receipts.Receipt{Type: receipts.TypeDecision, Act: r.act(a), Obs: &obs, In: r.c.Commit(labelInput, input)}
+	rec := receipts.Receipt{Type: receipts.TypeDecision, Act: r.act(a), Obs: &obs, In: r.c.Commit(labelInput, input), X: besides(d)}
 	rec.Dec = &receipts.Dec{
 		Verdict: receipts.Verdict(d.Effect), Mode: d.Mode, Passed: d.Passed, Fault: d.Fault,
 		Rule: d.Rule, Reason: d.Reason, Policy: d.Policy, Module: d.Module, By: d.By,
@@ -58,6 +58,29 @@ func (r *recorder) Decision(ctx context.Context, a *enforcers.Action, d *enforce
 		return receipts.Hash{}, err
 	}
 	return leaf, nil
+}
+
+// Prefix of extensions of a decision: what an enforcer said that did not decide.
+const extEnforcer = "enforcer."
+
+// besides tells which enforcers faulted or denied besides the one that decided:
+// one in shadow under a hard bundle, or an added one whose allow is no answer.
+func besides(d *enforcers.Decision) map[string]string {
+	var x map[string]string
+	for _, s := range d.Trace {
+		if s.Enforcer == d.By || s.Fault == "" && s.Verdict.Effect != enforcers.Deny {
+			continue
+		}
+		said := "fault " + code(s.Fault)
+		if s.Fault == "" {
+			said = "deny " + code(s.Verdict.Rule) + " " + code(s.Verdict.Reason)
+		}
+		if x == nil {
+			x = map[string]string{}
+		}
+		x[extEnforcer+code(s.Enforcer)] = said
+	}
+	return x
 }
 
 // Outcome enqueues the outcome of a decision. The first one counts; a decision
