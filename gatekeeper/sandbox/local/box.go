@@ -151,7 +151,7 @@ func makeFolder(run, dir string) (*os.File, error) {
 		return nil, err
 	}
 	defer guard.Close()
-	if err := os.Mkdir(dir, 0o711); err != nil {
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		if errors.Is(err, os.ErrExist) {
 			return nil, problem.New(problem.Conflict, "a sandbox of this session exists already", "")
 		}

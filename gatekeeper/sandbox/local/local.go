@@ -27,7 +27,7 @@ const (
 
 // Options configure a Provider.
 type Options struct {
-	// Run holds one folder per session while it lives. It is made, mode 0711,
+	// Run holds one folder per session while it lives. It is made, mode 0700,
 	// when missing, and swept of sessions whose node is gone.
 	Run string
 	// Transcripts holds <session>.log files, which outlive their session. Empty
@@ -95,12 +95,12 @@ func New(o Options) (*Provider, error) {
 	for _, dir := range []struct {
 		path string
 		mode os.FileMode
-	}{{o.Run, 0o711}, {o.Transcripts, 0o700}} {
+	}{{o.Run, 0o700}, {o.Transcripts, 0o700}} {
 		if err := os.MkdirAll(dir.path, dir.mode); err != nil {
 			return nil, fmt.Errorf("local provider: %w", err)
 		}
 	}
-	if err := os.Chmod(o.Run, 0o711); err != nil {
+	if err := os.Chmod(o.Run, 0o700); err != nil {
 		return nil, fmt.Errorf("local provider: %w", err)
 	}
 	if err := sweep(o.Run); err != nil {
@@ -111,6 +111,11 @@ func New(o Options) (*Provider, error) {
 	}
 	if p.cgroup, err = openCgroup(o.Cgroup); err != nil {
 		return nil, err
+	}
+	if p.cgroup != nil {
+		if err := p.cgroup.sweep(o.Run); err != nil {
+			return nil, fmt.Errorf("local provider: sweep cgroup: %w", err)
+		}
 	}
 	return p, nil
 }
