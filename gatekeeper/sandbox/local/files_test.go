@@ -154,7 +154,7 @@ t = threading.Thread(target=hold); t.start(); t.join()'`,
 // set-id bits included, stays out of reach of the machine's other users.
 func TestFoldersAreClosed(t *testing.T) {
 	p, o := provider(t)
-	start(t, p, sandbox.Spec{}, nil)
+	start(t, p, sandbox.Spec{Argv: []string{"true"}}, nil)
 	for _, dir := range []string{o.Run, filepath.Join(o.Run, "s-1"), o.Transcripts} {
 		t.Run("SB-35_"+filepath.Base(dir), func(t *testing.T) {
 			if fi, err := os.Stat(dir); err != nil || fi.Mode().Perm() != 0o700 {
