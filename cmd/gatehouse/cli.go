@@ -76,6 +76,7 @@ func (c *cli) root() *cobra.Command {
 	root.AddCommand(c.bundleCommand(), c.configCommand(), c.connectCommand(), c.demoCommand(), c.demoAgentCommand(),
 		c.doctorCommand(), c.endpointCommand(), c.eventCommand(), c.initCommand(), c.loginCommand(),
 		c.receiptsCommand(), c.runCommand(), c.serveCommand(), c.sessionCommand(), c.statusCommand(), c.versionCommand())
+	root.AddCommand(c.keyCommand())
 	return root
 }
 

@@ -111,8 +111,14 @@ func (c *cli) receipt(r view.Receipt) error {
 
 func (c *cli) receiptsExport() *cobra.Command {
 	var session, path string
+	var since, until time.Time
+	var open []string
 	cmd := &cobra.Command{
-		Use: "export", Short: "Write receipts as one self-contained file; the export is a receipt itself", Args: cobra.NoArgs,
+		Use: "export", Short: "Write receipts as one self-contained file; the export is a receipt itself",
+		Long: "Write receipts as one self-contained file; the export is a receipt itself. With --since and --until it holds the sessions\n" +
+			"opened in the period, and verify says how many the log opened then. --open paths,refs discloses what the receipts hold\n" +
+			"commitments to, as far as it is still kept for replay; bodies and queries are never kept.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			client, err := c.remote(cmd)
 			if err != nil {
@@ -122,6 +128,17 @@ func (c *cli) receiptsExport() *cobra.Command {
 			q := url.Values{}
 			if session != "" {
 				q.Set("session", session)
+			}
+			for name, t := range map[string]time.Time{"since": since, "until": until} {
+				if !t.IsZero() {
+					q.Set(name, t.Format(time.RFC3339))
+				}
+			}
+			if session != "" && len(q) > 1 {
+				return usage("--session and a period exclude each other", "leave one out")
+			}
+			if len(open) > 0 {
+				q.Set("open", strings.Join(open, ","))
 			}
 			r, err := client.File(cmd.Context(), "/v1/receipts/export", q)
 			if err != nil {
@@ -148,6 +165,9 @@ func (c *cli) receiptsExport() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&session, "session", "", "one session; default all")
+	cmd.Flags().Var((*timeFlag)(&since), "since", "sessions opened in this period (RFC 3339)")
+	cmd.Flags().Var((*timeFlag)(&until), "until", "end of the period (RFC 3339)")
+	cmd.Flags().StringSliceVar(&open, "open", nil, "disclose committed values: paths, refs")
 	cmd.Flags().StringVarP(&path, "file", "f", "-", "file to write, - for standard output")
 	return cmd
 }

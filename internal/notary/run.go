@@ -23,7 +23,8 @@ const minSnapshot = 10_000
 func (n *Notary) Run(ctx context.Context) error {
 	tick := time.NewTicker(n.o.CheckpointEvery)
 	defer tick.Stop()
-	var beat, kept, quiet time.Duration
+	var beat, kept time.Duration
+	quiet := n.o.RefreshEvery // a start shows at once
 	for {
 		select {
 		case <-ctx.Done():
