@@ -118,7 +118,8 @@ func (h *h2) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // wellFormed finds what net/http lets pass in HTTP/2 and HTTP/1.1 would not: a
-// Host field beside another :authority (EG-45), a :path that is a URL (EG-44), a
+// Host field beside another :authority (EG-45), a :path that is a URL (EG-44) or
+// has a blank in it, which would be a second word of the request line outside, a
 // length that is not the body's, trailers that are none. The :scheme says
 // nothing: the tunnel's is the one that counts.
 func wellFormed(r *http.Request) (code string) {
@@ -127,6 +128,7 @@ func wellFormed(r *http.Request) (code string) {
 	case len(hosts) > 1, len(hosts) == 1 && hosts[0] != r.Host:
 		return enforcers.CodeMisdirected
 	case r.Method != http.MethodConnect && r.RequestURI != "*" && !strings.HasPrefix(r.RequestURI, "/"),
+		!visible(r.RequestURI), len(r.RequestURI) > maxTarget, len(r.Method) > maxMethod,
 		len(lengths) > 1, len(lengths) == 1 && lengths[0] != strconv.FormatInt(r.ContentLength, 10),
 		len(r.Header) > maxFields, !trailersAllowed(r.Trailer):
 		return enforcers.CodeMalformed

@@ -117,6 +117,8 @@ func TestHTTP2(t *testing.T) {
 		"EG-56_dot_dot":            {[]string{":method", "GET", ":scheme", "https", ":authority", good, ":path", "/v1/../admin"}, "400", enforcers.CodeBadPath},
 		"EG-57_encoded_slash":      {[]string{":method", "GET", ":scheme", "https", ":authority", good, ":path", "/v1/..%2fadmin"}, "400", enforcers.CodeBadPath},
 		"EG-44_absolute_path":      {[]string{":method", "GET", ":scheme", "https", ":authority", good, ":path", "https://evil.test/"}, "400", enforcers.CodeMalformed},
+		"EG-51_blank_in_query":     {[]string{":method", "GET", ":scheme", "https", ":authority", good, ":path", "/v1/x?a HTTP/1.0"}, "400", enforcers.CodeMalformed},
+		"EG-51_byte_in_query":      {[]string{":method", "GET", ":scheme", "https", ":authority", good, ":path", "/v1/x?\xff"}, "400", enforcers.CodeMalformed},
 		"EG-50_length_of_nothing":  {[]string{":method", "GET", ":scheme", "https", ":authority", good, ":path", "/v1/x", "content-length", "4"}, "400", enforcers.CodeMalformed},
 		"EG-50_transfer_encoding":  {[]string{":method", "GET", ":scheme", "https", ":authority", good, ":path", "/v1/x", "transfer-encoding", "chunked"}, "400", ""},
 		"EG-51_connection_field":   {[]string{":method", "GET", ":scheme", "https", ":authority", good, ":path", "/v1/x", "connection", "keep-alive"}, "400", ""},

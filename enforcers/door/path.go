@@ -8,10 +8,10 @@ import "strings"
 //
 // Percent-encoded unreserved characters are decoded, every other escape is
 // written in upper case, and runs of slashes become one. Refused are dot
-// segments in any spelling, with or without a parameter (EG-56); a backslash,
-// plain or encoded, and an escape of an escape (EG-57); controls, plain or
-// encoded; a fragment; every byte outside ASCII. An encoded slash stays
-// encoded; slashed reports that there is one.
+// segments in any spelling, with or without a parameter, and overlong UTF-8
+// (EG-56); a backslash, plain or encoded, and an escape of an escape (EG-57);
+// controls, plain or encoded; a fragment; every byte outside ASCII. An encoded
+// slash stays encoded; slashed reports that there is one.
 func splitTarget(target string) (path, query string, slashed bool, err error) {
 	if strings.Contains(target, "#") {
 		return "", "", false, malformed("fragment in target")
@@ -73,6 +73,8 @@ func canonicalPath(raw string) (path string, slashed bool, err error) {
 		return "", false, malformed("escape of an escape in path")
 	case dotSegment(path):
 		return "", false, malformed("dot segment in path")
+	case overlong(path):
+		return "", false, malformed("overlong encoding in path")
 	}
 	return path, slashed, nil
 }
@@ -101,6 +103,31 @@ func doubleEscape(path string) bool {
 			_, hi := unhex(after[0])
 			_, lo := unhex(after[1])
 			if hi && lo {
+				return true
+			}
+		}
+		path = after
+	}
+}
+
+// overlong reports whether a canonical path holds a character in more bytes than
+// UTF-8 gives it: some servers decode %C0%AE to a dot and %C0%AF to a slash
+// (EG-56). A lone byte of another encoding is none.
+func overlong(path string) bool {
+	for {
+		_, after, ok := strings.Cut(path, "%")
+		if !ok || len(after) < 5 {
+			return false
+		}
+		if after[2] == '%' {
+			first, second := after[:2], after[3:5]
+			continuation := second >= "80" && second <= "BF"
+			switch {
+			case first == "C0", first == "C1":
+				if continuation {
+					return true
+				}
+			case first == "E0" && continuation && second < "A0", first == "F0" && continuation && second < "90":
 				return true
 			}
 		}
