@@ -20,6 +20,9 @@ func digestOf(s string) digest {
 // generations is in how many parts the window of an endpoint is forgotten.
 const generations = 8
 
+// keys are what tells a delivery from others. A zero same is none.
+type keys struct{ id, body, same digest }
+
 // dedupe knows the deliveries of one endpoint: a fold of the node's own event
 // records and of nothing else. An entry exists only for a record that the
 // journal took, so a claim without its event cannot be (IN-03).
@@ -40,6 +43,7 @@ type generation struct {
 	start  time.Time
 	ids    map[digest]uint32 // delivery -> entry
 	bodies map[digest]uint32 // body -> entry
+	sames  map[digest]uint32 // what the vendor says again under another body -> entry
 	list   []entry
 	names  []byte // event ids, one after the other
 }
@@ -60,19 +64,21 @@ func newDedupe(window time.Duration, byBody bool) *dedupe {
 	return &dedupe{window: window, byBody: byBody, flights: map[digest]journal.Ticket{}}
 }
 
-// look asks for an event id and a body digest. The caller holds mu.
-func (x *dedupe) look(id, body digest) known {
+// look asks for a delivery. The caller holds mu.
+func (x *dedupe) look(k keys) known {
 	for _, g := range x.gens {
-		if i, ok := g.ids[id]; ok {
+		if i, ok := g.ids[k.id]; ok {
 			e := g.list[i]
-			return known{seen: e.body == body, conflict: e.body != body, first: g.name(e)}
+			return known{seen: e.body == k.body, conflict: e.body != k.body, first: g.name(e)}
 		}
 	}
-	if x.byBody {
-		for _, g := range x.gens {
-			if i, ok := g.bodies[body]; ok {
-				return known{seen: true, first: g.name(g.list[i])}
-			}
+	for _, g := range x.gens {
+		i, ok := g.bodies[k.body]
+		if !ok {
+			i, ok = g.sames[k.same]
+		}
+		if ok {
+			return known{seen: true, first: g.name(g.list[i])}
 		}
 	}
 	return known{}
@@ -91,22 +97,25 @@ func (x *dedupe) knows(id digest) bool {
 func (g *generation) name(e entry) string { return string(g.names[e.from:e.to]) }
 
 // add notes an event that the journal took. The caller holds mu.
-func (x *dedupe) add(name string, id, body digest, at time.Time) {
+func (x *dedupe) add(name string, k keys, at time.Time) {
 	for len(x.gens) > 0 && at.Sub(x.gens[len(x.gens)-1].start) > x.window+x.window/generations {
 		x.gens = x.gens[:len(x.gens)-1]
 	}
 	if len(x.gens) == 0 || at.Sub(x.gens[0].start) > x.window/generations {
-		g := &generation{start: at, ids: map[digest]uint32{}, bodies: map[digest]uint32{}}
+		g := &generation{start: at, ids: map[digest]uint32{}, bodies: map[digest]uint32{}, sames: map[digest]uint32{}}
 		x.gens = append([]*generation{g}, x.gens...)
 	}
 	g := x.gens[0]
 	from := uint32(len(g.names)) //nolint:gosec // G115: bounded by memory long before
 	g.names = append(g.names, name...)
-	i := uint32(len(g.list))                                                             //nolint:gosec // G115: as above
-	g.list = append(g.list, entry{body: body, from: from, to: from + uint32(len(name))}) //nolint:gosec // G115: as above
-	g.ids[id] = i
-	if _, ok := g.bodies[body]; !ok && x.byBody {
-		g.bodies[body] = i
+	i := uint32(len(g.list))                                                               //nolint:gosec // G115: as above
+	g.list = append(g.list, entry{body: k.body, from: from, to: from + uint32(len(name))}) //nolint:gosec // G115: as above
+	g.ids[k.id] = i
+	if _, ok := g.bodies[k.body]; !ok && x.byBody {
+		g.bodies[k.body] = i
+	}
+	if _, ok := g.sames[k.same]; !ok && k.same != (digest{}) {
+		g.sames[k.same] = i
 	}
 }
 
@@ -125,24 +134,23 @@ func (x *dedupe) landed(id digest) {
 }
 
 // ask is look with the lock.
-func (x *dedupe) ask(id, body digest) known {
+func (x *dedupe) ask(k keys) known {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.look(id, body)
+	return x.look(k)
 }
 
 // claim appends the record of an event and notes it, in one step, unless the
 // event became known since it was asked for.
-func (x *dedupe) claim(name string, body digest, at time.Time, appendRecord func() journal.Ticket) (t journal.Ticket, fresh bool) {
+func (x *dedupe) claim(name string, k keys, at time.Time, appendRecord func() journal.Ticket) (t journal.Ticket, fresh bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	id := digestOf(name)
-	if k := x.look(id, body); k.seen || k.conflict {
+	if known := x.look(k); known.seen || known.conflict {
 		return t, false
 	}
 	if t = appendRecord(); t.Refused() == nil {
-		x.add(name, id, body, at)
-		x.flights[id] = t
+		x.add(name, k, at)
+		x.flights[k.id] = t
 	}
 	return t, true
 }

@@ -159,22 +159,31 @@ func (in *Intake) fold(ctx context.Context) error {
 			if g == nil || g.traits.Name != h.Source || now.Sub(h.Received) > g.dedupe.window {
 				continue
 			}
-			body, err := bodyDigest(h.BodySHA256)
+			k, err := keysOf(h.ID, h.BodySHA256, h.SameSHA256)
 			if err != nil {
 				return fmt.Errorf("fold deliveries: record %d: %w", r.Pos, err)
 			}
-			g.dedupe.add(h.ID, digestOf(h.ID), body, h.Received)
+			g.dedupe.add(h.ID, k, h.Received)
 		}
 	}
 	return nil
 }
 
-func bodyDigest(hexed string) (digest, error) {
-	b, err := hex.DecodeString(hexed)
+func keysOf(id, body, same string) (keys, error) {
+	k := keys{id: digestOf(id)}
+	b, err := hex.DecodeString(body)
 	if err != nil || len(b) != 32 {
-		return digest{}, errors.New("body digest is malformed")
+		return keys{}, errors.New("body digest is malformed")
 	}
-	return digest(b[:16]), nil
+	k.body = digest(b[:16])
+	if same == "" {
+		return k, nil
+	}
+	if b, err = hex.DecodeString(same); err != nil || len(b) != 32 {
+		return keys{}, errors.New("second digest is malformed")
+	}
+	k.same = digest(b[:16])
+	return k, nil
 }
 
 // ServeHTTP answers POST /hooks/{endpoint} as reference section 5.5 says.
@@ -338,19 +347,19 @@ func (in *Intake) deliver(ctx context.Context, g *gate, h http.Header, raw []byt
 // claim puts the event into the journal unless it is known. The claim and the
 // event are one record. It returns what to wait for and what to answer then.
 func (in *Intake) claim(g *gate, d Delivery, doc *Doc, raw []byte, b built) (*journal.Ticket, answer) {
-	body, err := bodyDigest(b.BodySHA256)
-	if err != nil {
-		return nil, refuseErr(err)
-	}
 	// Another round when the same id arrived meanwhile, and one when it had
 	// another body: a quarantined id holds the body digest and conflicts with
 	// nothing.
 	for range 3 {
-		k := g.dedupe.ask(digestOf(b.ID), body)
-		if k.seen {
-			return g.again(k.first)
+		k, err := keysOf(b.ID, b.BodySHA256, b.SameSHA256)
+		if err != nil {
+			return nil, refuseErr(err)
 		}
-		if k.conflict {
+		known := g.dedupe.ask(k)
+		if known.seen {
+			return g.again(known.first)
+		}
+		if known.conflict {
 			b = g.quarantine(d, doc, raw, b.Received, anomalyIDConflict)
 			continue
 		}
@@ -359,7 +368,7 @@ func (in *Intake) claim(g *gate, d Delivery, doc *Doc, raw []byte, b built) (*jo
 			in.o.Log.Error("ingest.not_written", slog.String("endpoint", g.Name), slog.Any("err", err))
 			break
 		}
-		t, fresh := g.dedupe.claim(b.ID, body, b.Received, func() journal.Ticket { return in.o.Journal.Append(rec) })
+		t, fresh := g.dedupe.claim(b.ID, k, b.Received, func() journal.Ticket { return in.o.Journal.Append(rec) })
 		if !fresh {
 			continue
 		}

@@ -121,23 +121,26 @@ func TestDedupeWindow(t *testing.T) {
 	at := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 	for i := range 100 {
 		name := fmt.Sprintf("github:main:%d", i)
-		x.add(name, digestOf(name), digestOf(name+" body"), at.Add(time.Duration(i)*time.Hour))
+		x.add(name, keys{id: digestOf(name), body: digestOf(name + " body"), same: digestOf(name + " same")}, at.Add(time.Duration(i)*time.Hour))
 	}
 	for i := range 100 {
 		name := fmt.Sprintf("github:main:%d", i)
 		age := 99 - i
-		k := x.ask(digestOf(name), digestOf(name+" body"))
+		k := x.ask(keys{id: digestOf(name), body: digestOf(name + " body")})
 		switch {
 		case age <= 24 && (!k.seen || k.first != name):
 			t.Errorf("forgot a delivery of %d h ago", age)
 		case age > 24+2*24/generations && k.seen:
 			t.Errorf("remembers a delivery of %d h ago", age)
 		}
-		if other := x.ask(digestOf(name), digestOf("other")); k.seen && !other.conflict {
+		if other := x.ask(keys{id: digestOf(name), body: digestOf("other")}); k.seen && !other.conflict {
 			t.Errorf("the id of %d h ago with another body is no conflict", age)
 		}
-		if other := x.ask(digestOf("new"), digestOf(name+" body")); k.seen && (!other.seen || other.first != name) {
+		if other := x.ask(keys{id: digestOf("new"), body: digestOf(name + " body")}); k.seen && (!other.seen || other.first != name) {
 			t.Errorf("the body of %d h ago under a new id is no duplicate", age)
+		}
+		if other := x.ask(keys{id: digestOf("new"), body: digestOf("new"), same: digestOf(name + " same")}); k.seen && (!other.seen || other.first != name) {
+			t.Errorf("what was said %d h ago in another body is no duplicate", age)
 		}
 	}
 }
@@ -154,12 +157,12 @@ func BenchmarkDedupe(b *testing.B) {
 	}
 	at := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 	for i := range uint64(events) {
-		x.add("github:main:72d3162e-cc78-11e3-81ab-4c9367dc0958", key(2*i), key(2*i+1), at.Add(time.Duration(i)*100*time.Millisecond))
+		x.add("github:main:72d3162e-cc78-11e3-81ab-4c9367dc0958", keys{id: key(2 * i), body: key(2*i + 1)}, at.Add(time.Duration(i)*100*time.Millisecond))
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := uint64(0); b.Loop(); i++ {
-		x.ask(key(2*(i%events)), key(2*(i%events)+3))
-		x.ask(key(3*events+i), key(4*events+i))
+		x.ask(keys{id: key(2 * (i % events)), body: key(2*(i%events) + 3)})
+		x.ask(keys{id: key(3*events + i), body: key(4*events + i)})
 	}
 }

@@ -17,7 +17,8 @@ import (
 //
 // Normalize MUST be pure: the same delivery and document give the same event.
 // It fills Kind, Action, Entity, EntityPath, Actor, Time (if the body has one),
-// Facts, Lists, Text, Prov and Anomalies; the intake fills the rest. An error
+// Facts, Lists, Text, Prov, Anomalies and, where the vendor says one thing under
+// more than one body, SameSHA256; the intake fills the rest. An error
 // means that the body is not what the delivery claims: it is quarantined, not
 // lost.
 type Source interface {

@@ -130,6 +130,39 @@ func TestRetries(t *testing.T) {
 			t.Errorf("answered %s, then %s", first.raw, second.raw)
 		}
 	})
+	// The same thing in other words, with a restart in between: Sentry's second
+	// key. What differs in it is another thing.
+	for name, tt := range map[string]struct {
+		kind, file string
+		edit       [2]string
+		want       string
+	}{
+		"the alert, another count": {"event_alert", "event_alert__triggered_full.json", [2]string{`"issue_alert":{"title"`, `"issue_alert":{"seen":2,"title"`}, "duplicate"},
+		"the alert, another rule":  {"event_alert", "event_alert__triggered_full.json", [2]string{`"triggered_rule":"`, `"triggered_rule":"other `}, "accepted"},
+		"another event":            {"event_alert", "event_alert__triggered_full.json", [2]string{strings.Repeat("a1", 16), strings.Repeat("b2", 16)}, "accepted"},
+		"the error, one key more":  {"error", "error__created_full.json", [2]string{`"error":{`, `"error":{"more":1,`}, "duplicate"},
+		"the issue, another count": {"issue", "issue__created_full.json", [2]string{`"count":"`, `"count":"9`}, "duplicate"},
+		"the issue, seen again":    {"issue", "issue__created_full.json", [2]string{`"lastSeen":"2026`, `"lastSeen":"2027`}, "accepted"},
+		"the issue, assigned":      {"issue", "issue__created_full.json", [2]string{`"assignedTo":null`, `"assignedTo":{"id":"7"}`}, "accepted"},
+		"no id of its own":         {"error", "error__created_full.json", [2]string{`"event_id":"`, `"other_id":"`}, "accepted"},
+	} {
+		t.Run("Sentry, "+name, func(t *testing.T) {
+			dir := t.TempDir()
+			n := start(t, nodeOptions{dir: dir, endpoints: every(t, sentAt)})
+			body := corpus(t, "sentry/"+tt.file)
+			other := bytes.ReplaceAll(body, []byte(tt.edit[0]), []byte(tt.edit[1]))
+			if bytes.Equal(body, other) {
+				t.Fatalf("%s holds no %s", tt.file, tt.edit[0])
+			}
+			first := n.do(n.signedFor("errors", tt.kind, "s-1", sentAt, body))
+			n.stop()
+			n = start(t, nodeOptions{dir: dir, endpoints: every(t, sentAt)})
+			second := n.do(n.signedFor("errors", tt.kind, "s-2", sentAt, other))
+			if first.Status != "accepted" || second.Status != tt.want || (second.ID == first.ID) != (tt.want == "duplicate") {
+				t.Errorf("answered %s, then %s", first.raw, second.raw)
+			}
+		})
+	}
 	t.Run("IN-24 one issue, created and resolved", func(t *testing.T) {
 		n := start(t, nodeOptions{endpoints: every(t, sentAt)})
 		for _, file := range []string{"issue__created.json", "issue__resolved.json"} {

@@ -25,6 +25,9 @@ type kind struct {
 	id     string // pointer of its id
 	time   string
 	stops  string // an action that ends the installation
+	// same is the second dedupe key: what two bodies have in common that say one
+	// thing. nil: only equal bodies do.
+	same func(doc *ingest.Doc) []ingest.Node
 
 	table *ingest.Table
 }
@@ -118,11 +121,17 @@ func kinds() map[string]*kind {
 			rows: join([]ingest.Row{{Path: "/data/event", Use: occurrence}, text(member, "rule", "/data/triggered_rule"),
 				text(member, "alert", "/data/issue_alert/title"), text(member, "alert_settings", "/data/issue_alert/settings")}),
 			facts: occurrenceFacts("/data/event"), entity: "issue", id: "/data/event/issue_id", time: "/data/event/datetime",
+			same: func(doc *ingest.Doc) []ingest.Node {
+				return []ingest.Node{doc.At("/data/event/project"), doc.At("/data/event/event_id"), doc.At("/data/triggered_rule")}
+			},
 		},
 		"error": {
 			has: []string{"/data/error"}, not: []string{"/data/event"},
 			rows:  []ingest.Row{{Path: "/data/error", Use: occurrence}},
 			facts: occurrenceFacts("/data/error"), entity: "issue", id: "/data/error/issue_id", time: "/data/error/datetime",
+			same: func(doc *ingest.Doc) []ingest.Node {
+				return []ingest.Node{doc.At("/data/error/project"), doc.At("/data/error/event_id")}
+			},
 		},
 		"issue": {
 			has:  []string{"/data/issue", "/data/issue/id"},
@@ -136,6 +145,15 @@ func kinds() map[string]*kind {
 				fact("unhandled", "/data/issue/isUnhandled", ingest.FormBool),
 			},
 			entity: "issue", id: "/data/issue/id", time: "/data/issue/lastSeen",
+			// Who did it and to whom belong to it: an issue may be assigned twice
+			// without being seen in between.
+			same: func(doc *ingest.Doc) []ingest.Node {
+				parts := []ingest.Node{doc.At("/data/issue/id"), doc.At("/data/issue/lastSeen"), doc.At("/actor")}
+				if to := doc.At("/data/issue/assignedTo"); !to.Null() {
+					parts = append(parts, to)
+				}
+				return parts
+			},
 		},
 		"metric_alert": {
 			has: []string{"/data/metric_alert"},

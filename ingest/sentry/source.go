@@ -1,6 +1,9 @@
 package sentry
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"time"
 
 	"gatehouse/ingest"
@@ -98,11 +101,28 @@ func (s *Source) Normalize(d ingest.Delivery, doc *ingest.Doc) (*event.Event, er
 			e.Time = at
 		}
 	}
+	if k.same != nil {
+		e.SameSHA256 = same(doc, e, k.same(doc))
+	}
 	// IN-23: authority goes away with the installation.
 	if k.stops != "" && e.Action == k.stops && e.Entity.ID != "" {
 		e.SetStop(event.StopInstallation, e.Entity.ID)
 	}
 	return e, nil
+}
+
+// same digests what makes two bodies of one installation say the same. Without
+// any of the parts they say nothing of each other.
+func same(doc *ingest.Doc, e *event.Event, parts []ingest.Node) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\n%s\n%s", e.Kind, e.Action, doc.At("/installation/uuid").Bytes())
+	for _, p := range parts {
+		if p.Null() {
+			return ""
+		}
+		fmt.Fprintf(h, "\n%s", p.Bytes())
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // view is one document seen with the question who acted.

@@ -19,8 +19,8 @@ func (e *Event) check() error {
 	if e.Trust != TrustUntrusted && e.Trust != TrustOperator {
 		return errors.New("trust is not a known value")
 	}
-	if !isDigest(e.BodySHA256) {
-		return errors.New("body digest is not lower hex SHA-256")
+	if !isDigest(e.BodySHA256) || e.SameSHA256 != "" && !isDigest(e.SameSHA256) {
+		return errors.New("a digest is not lower hex SHA-256")
 	}
 	if e.Time.IsZero() || e.Received.IsZero() {
 		return errors.New("time or received is missing")

@@ -39,6 +39,9 @@ func (e *Event) Encode() ([]byte, error) {
 	w.str("id", e.ID)
 	w.str("provsha256", digest(prov))
 	w.str("received", stamp(e.Received))
+	if e.SameSHA256 != "" {
+		w.str("samesha256", e.SameSHA256)
+	}
 	w.str("source", sourcePrefix+e.Source+":"+e.Endpoint)
 	w.str("specversion", "1.0")
 	if e.EntityPath != "" {
@@ -163,6 +166,7 @@ type wire struct {
 	ID         string    `json:"id"`
 	ProvSHA256 string    `json:"provsha256"`
 	Received   time.Time `json:"received"`
+	SameSHA256 string    `json:"samesha256"`
 	Source     string    `json:"source"`
 	Spec       string    `json:"specversion"`
 	Subject    string    `json:"subject"`
@@ -234,7 +238,7 @@ func Decode(b []byte) (*Event, error) {
 	e := &Event{
 		ID: w.ID, Source: sourceOf(w.Source), Endpoint: w.Endpoint, Kind: d.Kind, Action: d.Action,
 		EntityPath: w.Subject, Time: w.Time.UTC(), Received: w.Received.UTC(), Delivery: w.Delivery,
-		Trust: w.Trust, BodySHA256: w.BodySHA256,
+		Trust: w.Trust, BodySHA256: w.BodySHA256, SameSHA256: w.SameSHA256,
 		Entity:    Entity{Kind: d.Entity.Kind, ID: d.Entity.ID, Number: d.Entity.Number, Scope: filled(d.Entity.Scope)},
 		Actor:     Actor(d.Actor),
 		Auth:      Auth{Scheme: d.Auth.Scheme, Key: d.Auth.Key, Signed: listed(d.Auth.Signed), Late: d.Auth.Late},

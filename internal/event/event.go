@@ -34,6 +34,7 @@ type Event struct {
 	Delivery   string // vendor delivery id
 	Trust      string // "untrusted" for every webhook, "operator" for cron
 	BodySHA256 string // lower hex
+	SameSHA256 string // lower hex, of what the vendor says again under another body; "" = nothing known (second dedupe key)
 	Entity     Entity
 	Actor      Actor
 	Auth       Auth

@@ -21,7 +21,7 @@ func sample() *event.Event {
 	return &event.Event{
 		ID: "github:main:72d3162e", Source: "github", Endpoint: "main", Kind: "issue_comment", Action: "created",
 		EntityPath: "repo/501/issue/11", Time: time.Date(2026, 11, 20, 10, 0, 0, 5, time.UTC), Received: time.Date(2026, 11, 20, 10, 0, 1, 0, time.UTC),
-		Delivery: "72d3162e", Trust: event.TrustUntrusted, BodySHA256: strings.Repeat("ab", 32),
+		Delivery: "72d3162e", Trust: event.TrustUntrusted, BodySHA256: strings.Repeat("ab", 32), SameSHA256: strings.Repeat("cd", 32),
 		Entity: event.Entity{Kind: "issue", ID: "9001", Number: "11", Scope: map[string]string{"repo": "501"}},
 		Actor:  event.Actor{ID: "77", Kind: "user", Level: event.Member},
 		Auth:   event.Auth{Scheme: "github-hmac-sha256", Key: "k1", Signed: []string{"body"}},
@@ -66,7 +66,7 @@ func TestCodec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantHead := event.Head{ID: e.ID, Source: e.Source, Endpoint: e.Endpoint, Delivery: e.Delivery, BodySHA256: e.BodySHA256, Received: e.Received}
+	wantHead := event.Head{ID: e.ID, Source: e.Source, Endpoint: e.Endpoint, Delivery: e.Delivery, BodySHA256: e.BodySHA256, SameSHA256: e.SameSHA256, Received: e.Received}
 	if diff := cmp.Diff(wantHead, h); diff != "" {
 		t.Errorf("head differs (-want +got):\n%s", diff)
 	}
@@ -135,6 +135,7 @@ func TestEncodeRefuses(t *testing.T) {
 		"trusted webhook":           func(e *event.Event) { e.Trust = "trusted" },
 		"IN-13 credential text":     func(e *event.Event) { e.Text[0].Origin = event.Credential },
 		"text not cut":              func(e *event.Event) { e.Text[0].Value = event.NewText(strings.Repeat("a", event.MaxText+1)) },
+		"second digest":             func(e *event.Event) { e.SameSHA256 = "cd" },
 		"payload and raw":           func(e *event.Event) { e.Raw = "blob:" + e.BodySHA256 },
 		"payload not an object":     func(e *event.Event) { e.Payload = []byte(`[]`) },
 		"provenance of no pointer":  func(e *event.Event) { e.Prov["issue"] = event.Member },

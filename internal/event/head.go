@@ -14,6 +14,7 @@ type Head struct {
 	Endpoint   string
 	Delivery   string
 	BodySHA256 string
+	SameSHA256 string
 	Received   time.Time
 }
 
@@ -38,5 +39,5 @@ func ReadHead(b []byte) (Head, error) {
 		return Head{}, fmt.Errorf("read event head: %w", err)
 	}
 	return Head{ID: w.ID, Source: sourceOf(w.Source), Endpoint: w.Endpoint, Delivery: w.Delivery,
-		BodySHA256: w.BodySHA256, Received: w.Received.UTC()}, nil
+		BodySHA256: w.BodySHA256, SameSHA256: w.SameSHA256, Received: w.Received.UTC()}, nil
 }
