@@ -100,7 +100,7 @@ func (c *Client) send(ctx context.Context, x *exchange, out *http.Request) (resp
 			effect = enforcers.Unknown
 		}
 		harmless := effect == enforcers.NotForwarded || out.Method == http.MethodGet || out.Method == http.MethodHead
-		if !k.reused || !harmless || out.Body != nil || ctx.Err() != nil {
+		if !k.reused.Load() || !harmless || out.Body != nil || ctx.Err() != nil {
 			return nil, effect, err
 		}
 		k, err = c.fresh(ctx, l)

@@ -2,9 +2,12 @@ package upstream
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gatehouse/internal/authority"
@@ -31,17 +34,20 @@ type client struct {
 	cc     *http.ClientConn
 	conn   *conn
 	idle   *time.Timer
-	reused bool // guarded by the reservation
+	reused atomic.Bool
 }
 
-// reuse returns a reserved connection of the key, or nil.
+// reuse returns a reserved connection of the key, or nil. Reserve may be the
+// first to see that a connection broke and then runs its state hook, which takes
+// it out of the pool: it must not be called with the pool locked.
 func (p *pool) reuse(key poolKey) *client {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := range p.by[key] {
+	known := slices.Collect(maps.Keys(p.by[key]))
+	p.mu.Unlock()
+	for _, c := range known {
 		if c.cc.Reserve() == nil {
 			c.idle.Stop()
-			c.reused = true
+			c.reused.Store(true)
 			return c
 		}
 	}
@@ -52,7 +58,11 @@ func (p *pool) reuse(key poolKey) *client {
 // when its permission ends, or after keep without use.
 func (p *pool) add(key poolKey, k *conn, cc *http.ClientConn) *client {
 	c := &client{cc: cc, conn: k}
-	c.idle = time.AfterFunc(p.keep, func() { p.drop(key, c) })
+	c.idle = time.AfterFunc(p.keep, func() {
+		if c.cc.InFlight() == 0 { // it may have been reserved a moment ago
+			p.drop(key, c)
+		}
+	})
 	c.idle.Stop()
 	p.mu.Lock()
 	if p.by == nil {
