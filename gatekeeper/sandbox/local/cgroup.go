@@ -66,6 +66,32 @@ func delegated(mount string) (string, bool) {
 	return "", false
 }
 
+// leafPrefix begins the names of session leaves.
+const leafPrefix = "session-"
+
+// sweep removes the leaves of sessions whose node is gone: those without a
+// folder in run, which is made before the leaf and removed after it.
+func (c *cgroup) sweep(run string) error {
+	entries, err := os.ReadDir(c.path)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		session, ok := strings.CutPrefix(e.Name(), leafPrefix)
+		if !ok || !e.IsDir() {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(run, session)); !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		l := &cgroupLeaf{path: filepath.Join(c.path, e.Name())}
+		l.kill()
+		errs = append(errs, l.remove())
+	}
+	return errors.Join(errs...)
+}
+
 // makeRoom moves the node itself into a leaf, because a cgroup that gives
 // controllers to its children may hold no process.
 func makeRoom(path string) error {
@@ -95,7 +121,7 @@ type cgroupLeaf struct {
 
 // leaf makes a session's cgroup with its limits set (SB-36, SB-37, SB-40).
 func (c *cgroup) leaf(session string, memory, pids int64, cpus float64) (*cgroupLeaf, error) {
-	l := &cgroupLeaf{path: filepath.Join(c.path, "session-"+session)}
+	l := &cgroupLeaf{path: filepath.Join(c.path, leafPrefix+session)}
 	if err := os.Mkdir(l.path, 0o755); err != nil {
 		return nil, fmt.Errorf("cgroup: %w", err)
 	}
@@ -180,7 +206,10 @@ func (l *cgroupLeaf) kill() { _ = set(l.path, "cgroup.kill", "1") }
 
 // remove waits for the dead to leave and removes the leaf.
 func (l *cgroupLeaf) remove() error {
-	err := l.dir.Close()
+	var err error
+	if l.dir != nil {
+		err = l.dir.Close()
+	}
 	until := time.Now().Add(killWithin)
 	for {
 		rm := os.Remove(l.path)

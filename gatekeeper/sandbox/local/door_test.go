@@ -127,7 +127,7 @@ func TestPlainProxyIsForwardedUnread(t *testing.T) {
 
 func TestOwnLoopbackServer(t *testing.T) {
 	d := openDoor(t, refuse)
-	r := run(t, sandbox.Spec{}, d, `perl -MIO::Socket -e '
+	r := run(t, sandbox.Spec{}, d, `LC_ALL=C perl -MIO::Socket -e '
 $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die "listen: $!";
 if (!fork) { $c = IO::Socket::INET->new(PeerAddr => "127.0.0.1", PeerPort => $s->sockport) or die "connect: $!"; print $c "mine\n"; exit }
 $a = $s->accept; print scalar <$a>'`)

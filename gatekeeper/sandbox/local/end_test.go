@@ -96,6 +96,11 @@ func nothingLeft(t *testing.T, m marked, o local.Options) {
 			t.Errorf("folder left: %s", e.Name())
 		}
 	}
+	if o.Cgroup != "" {
+		if leaves, err := filepath.Glob(filepath.Join(o.Cgroup, "session-*")); err != nil || len(leaves) > 0 {
+			t.Errorf("cgroups left: %v %v", leaves, err)
+		}
+	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)

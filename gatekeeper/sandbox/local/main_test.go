@@ -31,6 +31,10 @@ import (
 // this test binary again.
 const ordinaryUser = "GATEHOUSE_TEST_ORDINARY_USER"
 
+// delegatedCgroup is the environment variable that names a delegated cgroup v2
+// folder, for machines whose test run does not sit in one.
+const delegatedCgroup = "GATEHOUSE_TEST_CGROUP"
+
 // initPath is the real gatehouse-init, built once.
 var initPath string
 
@@ -113,7 +117,7 @@ func TestAsOrdinaryUser(t *testing.T) {
 // only when the machine lacks what a provider needs.
 func provider(t *testing.T, change ...func(*local.Options)) (*local.Provider, local.Options) {
 	t.Helper()
-	o := local.Options{Run: filepath.Join(t.TempDir(), "run"), InitPath: initPath}
+	o := local.Options{Run: filepath.Join(t.TempDir(), "run"), InitPath: initPath, Cgroup: os.Getenv(delegatedCgroup)}
 	o.Transcripts = filepath.Join(filepath.Dir(o.Run), "transcripts")
 	for _, c := range change {
 		c(&o)
