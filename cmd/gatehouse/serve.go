@@ -205,7 +205,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	health.Check("bus", func() error { return n.bus.Status().Err })
 	n.do = commands{gk: n.gk, notary: n.notary, keys: n.keys, bus: n.bus, blobs: blobs}
 	operator, err := api.New(api.Options{
-		View: n.view, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do,
+		View: n.view, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state),
 		Status: n.status(cfg, health, began, exits.dev),
 		URL:    cfg.OperatorURL(), Hosts: cfg.OperatorHosts(), Origins: cfg.OperatorOrigins(), Loopback: cfg.TLS == nil, Log: o.log,
 	})
@@ -275,7 +275,7 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, opera
 	pumped := make(chan struct{})
 	group.Go(func() error {
 		defer close(pumped)
-		return n.bus.Pump(flow, n.journal, encode)
+		return n.pump(flow)
 	})
 	group.Go(func() error { return n.cron.Run(ctx) })
 	for _, r := range n.reconcilers {

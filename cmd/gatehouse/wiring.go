@@ -38,6 +38,9 @@ func openState(cfg *config.Config) (state, error) {
 	if _, err := os.Stat(s.keys); errors.Is(err, fs.ErrNotExist) {
 		return s, problem.New(problem.ConfigInvalid, "the state folder has no keys", "run `gatehouse init` first")
 	}
+	if err := refuseBackup(s.dir); err != nil {
+		return s, err
+	}
 	for path, mode := range map[string]fs.FileMode{s.dir: 0o711, s.run: 0o711, s.journal: 0o700, s.log: 0o700, s.blobs: 0o700, s.nats: 0o700, s.wasm: 0o700} {
 		if err := os.MkdirAll(path, mode); err != nil {
 			return s, fmt.Errorf("couldn't make the state folder: %w", err)

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"gatehouse/internal/api"
+	"gatehouse/internal/bus"
+	"gatehouse/internal/config"
+	"gatehouse/internal/journal"
+	"gatehouse/internal/notary"
+	"gatehouse/internal/problem"
+	"gatehouse/internal/view"
+)
+
+const (
+	maxDifferences = 20               // that a check lists
+	settleLimit    = 15 * time.Second // for a row that is on its way to be there
+)
+
+func (c *cli) rebuildCommand() *cobra.Command {
+	var check bool
+	cmd := &cobra.Command{
+		Use: "rebuild", Short: "Make the NATS store again from the journal, or with --check compare both",
+		Long: "Make the embedded NATS store of a stopped node again from the journal's segments; the old store is kept beside it.\n" +
+			"With --check a running node folds its archive again and compares streams and views with it: exit 3 when they differ.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if check {
+				return c.rebuildCheck(cmd)
+			}
+			cfg, err := config.Check(c.file(cmd))
+			if err != nil {
+				return err
+			}
+			done, err := rebuild(cmd.Context(), cfg, slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelWarn})))
+			if err != nil {
+				return err
+			}
+			if c.output != "table" {
+				return c.json(done)
+			}
+			c.field("positions", fmt.Sprint(done.Positions))
+			if done.Kept != "" {
+				c.field("old store", done.Kept)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&check, "check", false, "change nothing: compare the running node's streams and views with its archive")
+	return cmd
+}
+
+func (c *cli) rebuildCheck(cmd *cobra.Command) error {
+	client, err := c.remote(cmd)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var got api.Checked
+	if err := client.Post(cmd.Context(), "/v1/node/check", nil, &got); err != nil {
+		return err
+	}
+	if c.output != "table" {
+		err = c.json(got)
+	} else {
+		c.field("archive", fmt.Sprintf("positions %d to %d", got.First, got.Last))
+		c.field("streams", fmt.Sprintf("%d messages", got.Messages))
+		c.field("views", fmt.Sprintf("%d sessions, %d events, %d bundles", got.Sessions, got.Events, got.Bundles))
+		for _, d := range got.Differences {
+			c.field("differs", plain(d))
+		}
+	}
+	if err == nil && len(got.Differences) > 0 {
+		err = &exitError{code: exitNegative}
+	}
+	return err
+}
+
+// rebuilt is what rebuild did.
+type rebuilt struct {
+	Positions uint64 `json:"positions"`
+	Kept      string `json:"old_store,omitempty"`
+}
+
+// rebuild moves a stopped node's embedded store away and makes it again from
+// the journal. Claims are not made again: the journal itself says which events
+// were judged.
+func rebuild(ctx context.Context, cfg *config.Config, log *slog.Logger) (rebuilt, error) {
+	if cfg.NATS.URL != "" {
+		return rebuilt{}, problem.New(problem.ConfigInvalid, "the streams are on an external NATS",
+			"delete the damaged streams there with an administrator's credentials: the node publishes them again")
+	}
+	s := stateOf(cfg)
+	keys, err := notary.LoadKeys(s.keys)
+	if err != nil {
+		return rebuilt{}, err
+	}
+	// The journal's lock says that no node runs.
+	j, err := journal.Open(s.journal, journal.Options{PrivateKey: keys.NodeKey().Reveal()})
+	if err != nil {
+		return rebuilt{}, err
+	}
+	defer j.Close()
+	var done rebuilt
+	old := s.nats + "." + time.Now().UTC().Format("20060102T150405.000Z")
+	switch err := os.Rename(s.nats, old); {
+	case err == nil:
+		done.Kept = old
+	case !errors.Is(err, fs.ErrNotExist):
+		return rebuilt{}, fmt.Errorf("couldn't move the old store away: %w", err)
+	}
+	b, err := bus.Open(ctx, bus.Options{Node: cfg.Node, Dir: s.nats, Log: log})
+	if err != nil {
+		return rebuilt{}, err
+	}
+	defer b.Close()
+	done.Positions = j.Next() - 1
+	// A pump ends when its journal does, after it has stored all of it.
+	pumped := make(chan error, 1)
+	go func() { pumped <- b.Pump(ctx, j, encode) }()
+	if err := errors.Join(j.Close(), <-pumped, ctx.Err()); err != nil {
+		return rebuilt{}, err
+	}
+	return done, nil
+}
+
+// check folds the archive of a running node again and compares its streams and
+// its live view with that. What is on its way is waited for.
+func (n *node) check(ctx context.Context, live *view.View) (api.Checked, error) {
+	differ, messages, err := compareStreams(ctx, n.bus, n.journal)
+	if err != nil {
+		return api.Checked{}, err
+	}
+	got := api.Checked{Messages: messages, Differences: differ}
+	again := &refold{view: view.New(n.bus, view.Options{Keyset: n.keys.Keyset()}), j: n.journal}
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	for {
+		// A row that does not change while the live view is read must be the same
+		// there; one that changes is looked at again.
+		before, err := again.snapshot()
+		if err != nil {
+			return api.Checked{}, err
+		}
+		have := live.Snapshot()
+		after, err := again.snapshot()
+		if err != nil {
+			return api.Checked{}, err
+		}
+		got.First, got.Last = again.first, again.last
+		got.Sessions, got.Events, got.Bundles = len(after.Sessions), len(after.Events), len(after.Bundles)
+		rows := compareSnapshots(before, have, after)
+		if len(rows) > 0 {
+			select {
+			case <-time.After(100 * time.Millisecond):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		got.Differences = append(got.Differences, rows...)
+		if len(got.Differences) > maxDifferences {
+			more := len(got.Differences) - maxDifferences
+			got.Differences = append(got.Differences[:maxDifferences], fmt.Sprintf("and %d more", more))
+		}
+		return got, nil
+	}
+}
+
+// refold is a view made from the journal alone.
+type refold struct {
+	view        *view.View
+	j           *journal.Journal
+	first, last uint64 // positions folded
+}
+
+// snapshot folds what the journal has got since and returns the state.
+func (r *refold) snapshot() (view.Snapshot, error) {
+	for group, err := range r.j.Groups(r.next()) {
+		if problem.CodeOf(err) == problem.JournalTrimmed && r.last > 0 {
+			break // nothing new
+		}
+		if err != nil {
+			return view.Snapshot{}, fmt.Errorf("couldn't read the archive: %w", err)
+		}
+		if group[len(group)-1].Pos <= r.last {
+			continue
+		}
+		msgs, err := encode(group)
+		if err != nil {
+			return view.Snapshot{}, err
+		}
+		for _, m := range msgs {
+			r.view.Fold(m)
+		}
+		if r.first == 0 {
+			r.first = group[0].Pos
+		}
+		r.last = group[len(group)-1].Pos
+	}
+	return r.view.Snapshot(), nil
+}
+
+func (r *refold) next() uint64 {
+	if r.last == 0 {
+		return 0
+	}
+	return r.last + 1
+}
+
+// compareSnapshots names the rows that are equal before and after, and others in
+// have.
+func compareSnapshots(before, have, after view.Snapshot) []string {
+	var out []string
+	out = append(out, compareRows("session", before.Sessions, have.Sessions, after.Sessions, func(s view.Session) string { return s.ID })...)
+	out = append(out, compareRows("event", before.Events, have.Events, after.Events, func(e view.Event) string { return e.ID })...)
+	out = append(out, compareRows("bundle", before.Bundles, have.Bundles, after.Bundles, func(b view.Bundle) string { return b.Name })...)
+	if have.Strange > after.Strange {
+		out = append(out, fmt.Sprintf("the view met %d messages that cannot be read, the archive has %d", have.Strange, after.Strange))
+	}
+	return out
+}
+
+func compareRows[T any](what string, before, have, after []T, id func(T) string) []string {
+	index := func(rows []T) map[string]T {
+		m := make(map[string]T, len(rows))
+		for _, r := range rows {
+			m[id(r)] = r
+		}
+		return m
+	}
+	was, is, now := index(before), index(have), index(after)
+	var out []string
+	for k, a := range now {
+		b, old := was[k]
+		h, shown := is[k]
+		switch {
+		case !old || !reflect.DeepEqual(a, b): // changing
+		case !shown:
+			out = append(out, what+" "+k+" is not in the view")
+		case !reflect.DeepEqual(a, h):
+			out = append(out, what+" "+k+" is another one in the view")
+		}
+	}
+	for k := range is {
+		if _, ok := now[k]; !ok {
+			out = append(out, what+" "+k+" is not in the archive")
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// compareStreams reads the streams and then the archive: what a stream holds of
+// this node must be what the archive holds, in its order, whole up to where the
+// pump said it was. The archive may go on behind that.
+func compareStreams(ctx context.Context, b *bus.Bus, j *journal.Journal) (differ []string, messages uint64, err error) {
+	stored := b.Status().Stored
+	held := map[string][][32]byte{}
+	for _, stream := range []string{bus.Events, bus.Sessions, bus.Log} {
+		for m, err := range b.Read(ctx, stream, "", 0) {
+			if err != nil {
+				return nil, 0, err
+			}
+			held[m.Subject] = append(held[m.Subject], sha256.Sum256(m.Data))
+			messages++
+		}
+	}
+	for group, err := range j.Groups(0) {
+		if err != nil {
+			return nil, 0, fmt.Errorf("couldn't read the archive: %w", err)
+		}
+		msgs, err := encode(group)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, m := range msgs {
+			have := held[m.Subject]
+			switch {
+			case len(have) == 0 && group[len(group)-1].Pos > stored:
+			case len(have) == 0:
+				differ = append(differ, fmt.Sprintf("%s lacks a message of position %d", m.Subject, group[0].Pos))
+			case have[0] != sha256.Sum256(m.Data):
+				differ = append(differ, fmt.Sprintf("%s holds other bytes than position %d", m.Subject, group[0].Pos))
+				fallthrough
+			default:
+				held[m.Subject] = have[1:]
+			}
+		}
+	}
+	for subject, left := range held {
+		if len(left) > 0 {
+			differ = append(differ, fmt.Sprintf("%s holds %d messages that the archive does not have", subject, len(left)))
+		}
+	}
+	slices.Sort(differ)
+	return differ, messages, nil
+}
