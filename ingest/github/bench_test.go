@@ -1,6 +1,10 @@
 package github
 
 import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"syscall"
 	"testing"
 
 	"gatehouse/ingest"
@@ -30,5 +34,44 @@ func BenchmarkNormalize(b *testing.B) {
 		if _, err := e.Encode(); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// cpu is what the process has used, the collector's share included: on a busy
+// machine the clock on the wall says little.
+func cpu(t *testing.T) int64 {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+// TestBenchNormalize prints the CPU time and the allocations of one delivery
+// beside their goals.
+func TestBenchNormalize(t *testing.T) {
+	if os.Getenv("GATEHOUSE_BENCH") != "1" {
+		t.Skip("set GATEHOUSE_BENCH=1")
+	}
+	before := cpu(t)
+	var n int
+	r := testing.Benchmark(func(b *testing.B) {
+		BenchmarkNormalize(b)
+		n += b.N
+	})
+	micros := float64(cpu(t)-before) / 1e3 / float64(n)
+	for _, x := range []struct {
+		name, unit string
+		ours, goal float64
+	}{
+		{"ingest.normalize_26KB_pull_request/goal", "us of CPU", micros, 400},
+		{"ingest.normalize_26KB_pull_request.bytes_allocated_per_body/goal", "x", float64(r.AllocedBytesPerOp()) / float64(r.Bytes), 3},
+	} {
+		line, err := json.Marshal(map[string]any{"name": x.name, "ours": x.ours, "base": x.goal, "ratio": x.ours / x.goal, "unit": x.unit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println(string(line))
 	}
 }
