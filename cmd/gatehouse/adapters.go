@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gatehouse/gatekeeper"
+	"gatehouse/gatekeeper/bundle"
 	"gatehouse/internal/api"
 	"gatehouse/internal/blob"
 	"gatehouse/internal/bus"
@@ -136,6 +137,7 @@ type commands struct {
 	keys   *notary.Keys
 	bus    *bus.Bus
 	blobs  *blob.Store
+	exits  *doors // nil: sessions keep the modules they were opened with
 }
 
 func (c commands) Kill(ctx context.Context, session string, _ api.Actor) error {
@@ -165,6 +167,15 @@ func (c commands) Apply(ctx context.Context, yaml []byte, by api.Actor) (api.App
 	a := done[0]
 	if a.Result == gatekeeper.ResultRejected {
 		return api.Applied{}, rejected(a)
+	}
+	if a.Result == gatekeeper.ResultApplied && c.exits != nil {
+		b, err := bundle.Parse(yaml)
+		if err == nil {
+			err = c.exits.replace(ctx, b, by)
+		}
+		if err != nil {
+			return api.Applied{}, err
+		}
 	}
 	return api.Applied{Name: a.Bundle, Digest: fmt.Sprintf("%x", a.Digest), Mode: string(a.Mode), Result: a.Result, Note: a.Why}, nil
 }

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"path/filepath"
+	"slices"
+	"sync"
 
 	"gatehouse/enforcers"
 	"gatehouse/enforcers/door"
@@ -23,8 +26,15 @@ type doors struct {
 	host    *wasm.Host
 	up      *upstream.Client
 	actions *actions // nil keeps none
+	modules *modules
+	control func(context.Context, receipts.Receipt) (receipts.Hash, error) // writes the node's control chain
 	dev     bool
 	log     *slog.Logger
+
+	replacing sync.Mutex // one replace at a time
+	mu        sync.Mutex // guards the fields below
+	open      map[*openDoor]struct{}
+	inForce   map[string]receipts.Hash // "<bundle>/<enforcer>" -> module, as the control chain has it
 }
 
 // builtins are the enforcers that decide from the bundle: the only ones that
@@ -56,8 +66,16 @@ func (d *doors) Open(ctx context.Context, s gatekeeper.DoorSpec) (_ gatekeeper.D
 		o.enforcers = append(o.enforcers, e)
 		policy.Enforcers = append(policy.Enforcers, enforcers.Bound{Enforcer: e, Mode: mode, Builtin: true})
 	}
-	if len(s.Bundle.Enforcers) > 0 {
-		return nil, errors.New("added enforcers are not built yet")
+	for _, name := range slices.Sorted(maps.Keys(s.Bundle.Enforcers)) {
+		added, err := d.add(ctx, s, name)
+		if err != nil {
+			return nil, err
+		}
+		o.added = append(o.added, added)
+		policy.Enforcers = append(policy.Enforcers, enforcers.Bound{Enforcer: added.live, Mode: receipts.Mode(added.as.Mode)})
+	}
+	if err := keepJudgedBy(s); err != nil {
+		return nil, err
 	}
 	recorder := s.Recorder
 	if d.actions != nil {
@@ -76,6 +94,7 @@ func (d *doors) Open(ctx context.Context, s gatekeeper.DoorSpec) (_ gatekeeper.D
 	if err != nil {
 		return nil, err
 	}
+	o.bundle, o.forget = s.Bundle.Name, d.remember(o)
 	return o, nil
 }
 
@@ -84,6 +103,9 @@ type openDoor struct {
 	*door.Door
 	listener  net.Listener
 	enforcers []*wasm.Enforcer
+	bundle    string
+	added     []*added
+	forget    func()
 }
 
 // Listener returns the socket that the provider hands to the sandbox.
@@ -96,8 +118,14 @@ func (o *openDoor) Close(code string) error {
 }
 
 func (o *openDoor) release() error {
+	if o.forget != nil {
+		o.forget()
+	}
 	for _, e := range o.enforcers {
 		e.Close()
+	}
+	for _, a := range o.added {
+		a.live.Close(context.Background())
 	}
 	if o.listener == nil {
 		return nil

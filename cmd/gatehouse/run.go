@@ -107,6 +107,13 @@ func (o runOptions) asRun() ([]byte, error) {
 		return nil, err
 	}
 	doc["mode"] = string(mode)
+	// The canonical form leaves modes out; those of added enforcers are the file's.
+	added, _ := doc["enforcers"].(map[string]any)
+	for name, e := range b.Enforcers {
+		if m, ok := added[name].(map[string]any); ok {
+			m["mode"] = string(e.Mode)
+		}
+	}
 	session, ok := doc["session"].(map[string]any)
 	if !ok {
 		return nil, fmt.Errorf("%s: no session in the canonical form", o.bundle)
@@ -164,7 +171,8 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 	if err != nil {
 		return 0, err
 	}
-	n := notary.New(notary.Options{Node: cfg.Node, Keys: keys})
+	var gk *gatekeeper.Gatekeeper
+	n := notary.New(notary.Options{Node: cfg.Node, Keys: keys, Budget: notary.Budget{Flood: func(session string) { gk.Flood(session) }}})
 	j, err := journal.Open(filepath.Join(dir, "journal"), journal.Options{Seal: n.Seal, PrivateKey: keys.NodeKey().Reveal()})
 	if err != nil {
 		return 0, err
@@ -192,16 +200,17 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 		return 0, err
 	}
 	dev := o.dev && !cfg.Dev.Zero()
+	exits := &doors{host: host, up: up, modules: modulesOf(cfg), control: n.Control().Append, dev: dev, log: log}
 	lint := lintContext(cfg, nil)
 	lint.Endpoints[runEndpoint] = "cron"
 	if o.event.path != "" {
 		lint.Endpoints[o.event.endpoint] = o.event.source
 	}
-	gk, err := gatekeeper.New(gatekeeper.Options{
+	gk, err = gatekeeper.New(gatekeeper.Options{
 		Node: cfg.Node, Dir: dir, Journal: j, Notary: chains{n}, Blobs: blobs, Bundles: &memoryKV{},
 		Providers: map[string]sandbox.Provider{provider.Name(): &tee{provider, c.out}},
-		Doors:     &doors{host: host, up: up, dev: dev, log: log},
-		Sets:      lint.Sets, Repositories: lint.Repositories, Endpoints: lint.Endpoints, Lint: &lint,
+		Doors:     exits, Upstreams: upstreamsOf(cfg),
+		Sets: lint.Sets, Repositories: lint.Repositories, Endpoints: lint.Endpoints, Lint: &lint,
 		Unlimited: cfg.Sandbox.Unlimited == "accepted", Dev: dev, Log: log,
 	})
 	if err != nil {

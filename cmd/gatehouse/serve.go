@@ -123,6 +123,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		Kept: func(dir string, err error) {
 			o.log.Warn("checkpoint not kept", slog.String("dir", dir), slog.Any("err", err))
 		},
+		Budget: notary.Budget{Flood: func(session string) { n.gk.Flood(session) }},
 	})
 	n.journal, err = journal.Open(state.journal, journal.Options{Seal: n.notary.Seal, PrivateKey: n.keys.NodeKey().Reveal()})
 	if err != nil {
@@ -170,7 +171,10 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	}
 	n.onClose(func() { n.logged("upstream", up.Close()) })
 	kept := newActions(o.log)
-	exits := &doors{host: host, up: up, actions: kept, dev: o.dev && !cfg.Dev.Zero(), log: o.log}
+	exits := &doors{
+		host: host, up: up, actions: kept, modules: modulesOf(cfg), control: n.notary.Control().Append,
+		dev: o.dev && !cfg.Dev.Zero(), log: o.log,
+	}
 	asked, err := n.askGitHub(cfg, up, endpoints, exits.dev)
 	if err != nil {
 		return nil, err
@@ -203,7 +207,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	health := &diag.Health{}
 	health.Check("journal", n.journal.Err)
 	health.Check("bus", func() error { return n.bus.Status().Err })
-	n.do = commands{gk: n.gk, notary: n.notary, keys: n.keys, bus: n.bus, blobs: blobs}
+	n.do = commands{gk: n.gk, notary: n.notary, keys: n.keys, bus: n.bus, blobs: blobs, exits: exits}
 	operator, err := api.New(api.Options{
 		View: n.view, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state),
 		Status: n.status(cfg, health, began, exits.dev),
@@ -384,6 +388,7 @@ func newGatekeeper(ctx context.Context, cfg *config.Config, n *node, o gatekeepe
 	o.Sets, o.Repositories, o.Endpoints, o.Lint = lint.Sets, lint.Repositories, lint.Endpoints, &lint
 	o.Keysets = map[string]*receipts.Keyset{n.keys.Origin(): n.keys.Keyset()}
 	o.Unlimited = cfg.Sandbox.Unlimited == "accepted"
+	o.Upstreams = upstreamsOf(cfg)
 	gk, err := gatekeeper.New(o)
 	if err != nil {
 		return nil, err
