@@ -73,9 +73,9 @@ func (c *cli) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return problem.New(problem.Usage, err.Error(), "see `"+cmd.CommandPath()+" --help`")
 	})
-	root.AddCommand(c.backupCommand(), c.drainCommand(), c.rebuildCommand(), c.bundleCommand(), c.configCommand(), c.connectCommand(), c.demoCommand(), c.demoAgentCommand(),
-		c.doctorCommand(), c.endpointCommand(), c.eventCommand(), c.initCommand(), c.loginCommand(),
-		c.receiptsCommand(), c.runCommand(), c.serveCommand(), c.sessionCommand(), c.statusCommand(), c.versionCommand())
+	root.AddCommand(c.backupCommand(), c.bundleCommand(), c.configCommand(), c.connectCommand(), c.demoCommand(), c.demoAgentCommand(),
+		c.doctorCommand(), c.drainCommand(), c.endpointCommand(), c.enforcerCommand(), c.eventCommand(), c.initCommand(), c.loginCommand(),
+		c.rebuildCommand(), c.receiptsCommand(), c.runCommand(), c.serveCommand(), c.sessionCommand(), c.statusCommand(), c.versionCommand())
 	root.AddCommand(c.keyCommand())
 	return root
 }

@@ -68,7 +68,7 @@ func TestScript(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "expand": expand},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "expand": expand, "fill": fill, "guest": guest},
 	})
 }
 
