@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -292,6 +294,18 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.putClaim(eventHash("github:main:crashed"), claim{Node: "n1", Session: claimedID})
+	if err := os.MkdirAll(w.folder(claimedID), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(w.folder(claimedID), "door.sock")
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false) // as kill -9 does not
+	if err := left.Close(); err != nil {
+		t.Fatal(err)
+	}
 	unopened := "01jdxxxxxxxxxxxxxxxxxxxxxx"
 	w.putClaim(eventHash("github:main:unopened"), claim{Node: "n1", Session: unopened})
 	w.Close()
@@ -299,6 +313,9 @@ func TestRestart(t *testing.T) {
 
 	w.wantStory(claimedID, "open admitted, ended(lost), close lost")
 	w.wantStory(halfRefused, "open refused no_match, close refused")
+	if _, err := os.Lstat(socket); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the dead node's door is still there: %v", err)
+	}
 	w.wantStory(before, happy)
 	// The crashed session's event comes again: it had its session.
 	if err := w.handle(t.Context(), w.log.message(failedRun("crashed"))); err != nil {

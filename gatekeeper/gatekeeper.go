@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -158,6 +159,26 @@ func (g *Gatekeeper) lost(ctx context.Context, id string) error {
 		return err
 	}
 	g.fold.closed(id)
+	return g.unsocket(id)
+}
+
+// unsocket removes the door that the dead node left in a session's folder:
+// nobody listens there any more.
+func (g *Gatekeeper) unsocket(id string) error {
+	entries, err := os.ReadDir(g.folder(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Type() == fs.ModeSocket {
+			if err := os.Remove(filepath.Join(g.folder(id), e.Name())); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
