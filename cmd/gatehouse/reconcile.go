@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"log/slog"
 	"net/netip"
 	"net/url"
@@ -17,6 +19,7 @@ import (
 	"gatehouse/ingest"
 	"gatehouse/ingest/github"
 	"gatehouse/internal/authority"
+	"gatehouse/internal/bus"
 	"gatehouse/internal/config"
 	"gatehouse/internal/event"
 	"gatehouse/internal/problem"
@@ -31,6 +34,9 @@ const (
 // liftLimit bounds the look-ups of one event. An admission that waits for GitHub
 // no longer goes on with the levels that the payload proves.
 const liftLimit = 10 * time.Second
+
+// elsewhereLimit bounds one look into the stream.
+const elsewhereLimit = 10 * time.Second
 
 // githubAsked is what the node asks GitHub of its own accord.
 type githubAsked struct {
@@ -64,7 +70,7 @@ func (n *node) askGitHub(cfg *config.Config, up *upstream.Client, endpoints []in
 		if err != nil {
 			return nil, err
 		}
-		r := &github.Reconciler{Known: func(id string) bool { return n.intake.Known(e.Name, id) }, Log: n.log.With(slog.String("endpoint", e.Name))}
+		r := &github.Reconciler{Known: func(id string) bool { return n.intake.Known(e.Name, id) || n.elsewhere(github.Name+":"+e.Name+":"+id) }, Log: n.log.With(slog.String("endpoint", e.Name))}
 		switch h := e.Hook; {
 		case h == nil:
 			r.Hook = github.AppHook{Client: reconcile.AsApp()}
@@ -84,6 +90,21 @@ func (n *node) askGitHub(cfg *config.Config, up *upstream.Client, endpoints []in
 			}}
 	}
 	return asked, nil
+}
+
+// elsewhere reports whether another node took the event: a vendor's deliveries
+// reach any of them. When the stream cannot say, it is left for the next round.
+func (n *node) elsewhere(id string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), elsewhereLimit)
+	defer cancel()
+	sum := sha256.Sum256([]byte(id))
+	for _, err := range n.bus.Read(ctx, bus.Events, "gatehouse.v1.events.*.*.*.*."+hex.EncodeToString(sum[:]), 0) {
+		if err != nil {
+			n.log.LogAttrs(ctx, slog.LevelWarn, "github.reconcile", slog.Any("err", err))
+		}
+		return true
+	}
+	return false
 }
 
 // lift is the gatekeeper's Lift.

@@ -176,6 +176,10 @@ session: {mounts: [{source: /srv, path: /srv, mode: write}], agent: {command: {a
 	if open.Code != "provider_capability_missing" || open.Facts["lifted"] != "true" || open.Floor != "member" {
 		t.Errorf("session.open is %+v", open)
 	}
+	// What another node would have put there is known by the same look.
+	if !n.elsewhere("github:main:lost") || n.elsewhere("github:main:never") {
+		t.Error("the stream is not asked")
+	}
 	stop()
 	if err := n.wait(); err != nil {
 		t.Error(err)
