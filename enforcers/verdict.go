@@ -90,6 +90,7 @@ type Decision struct {
 	Held    int64         // nanodollars
 	Micros  uint64        // time spent judging
 	Receipt receipts.Hash // leaf hash of the decision receipt
+	Folded  bool          // a refusal counted with identical ones: Receipt names the newest of them that is written
 	Trace   []Step        // every enforcer's answer, in order
 	Dev     bool          // dev.upstreams in force
 }

@@ -267,6 +267,17 @@ func (g *Gatekeeper) Revoke(ctx context.Context, id string) error {
 	return g.finish(ctx, id, end{reason: reasonRevoked})
 }
 
+// Flood ends a session that has used up its receipts. It does not wait: whoever
+// notices is in the middle of one of the session's actions.
+func (g *Gatekeeper) Flood(id string) {
+	g.mu.Lock()
+	s := g.live[id]
+	g.mu.Unlock()
+	if s != nil {
+		s.cancel(end{reason: reasonFlood})
+	}
+}
+
 func (g *Gatekeeper) finish(ctx context.Context, id string, why end) error {
 	g.mu.Lock()
 	s := g.live[id]

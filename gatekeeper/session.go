@@ -34,6 +34,7 @@ const (
 const (
 	reasonNoEffect = "no_effect"
 	reasonRevoked  = "revoked"
+	reasonFlood    = "receipt_flood"
 )
 
 // Time that an ending may take, whatever asked for it.

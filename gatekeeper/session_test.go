@@ -303,7 +303,12 @@ func TestEndingsFromOutside(t *testing.T) {
 	}{
 		"kill":   {func(w *world, id string) error { return w.Kill(w.t.Context(), id) }, "cancelled"},
 		"revoke": {func(w *world, id string) error { return w.Revoke(w.t.Context(), id) }, "revoked"},
-		"stop":   {func(w *world, _ string) error { w.Close(); return nil }, "lost"},
+		"flood": {func(w *world, id string) error {
+			w.Flood(id)
+			_, err := w.Wait(w.t.Context(), id)
+			return err
+		}, "receipt_flood"},
+		"stop": {func(w *world, _ string) error { w.Close(); return nil }, "lost"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

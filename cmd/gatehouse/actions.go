@@ -58,7 +58,7 @@ type keeper struct {
 // Decision writes the receipt, then queues the action.
 func (k *keeper) Decision(ctx context.Context, a *enforcers.Action, d *enforcers.Decision, durable bool) (receipts.Hash, error) {
 	leaf, err := k.Recorder.Decision(ctx, a, d, durable)
-	if err != nil {
+	if err != nil || d.Folded { // a folded refusal has no receipt of its own
 		return leaf, err
 	}
 	b, err := a.Stored().Canonical()

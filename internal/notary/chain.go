@@ -32,6 +32,9 @@ type Chain struct {
 	known   [][]byte                   // secret values that may stand in no receipt
 	redact  *receipts.Redactor         // over known, nil when there are none
 	info    OpenSession
+
+	spending spending
+	ending   bool // what is written now ends the session
 }
 
 // link is the end of a chain: what the next receipt continues.
@@ -103,6 +106,11 @@ func (c *Chain) end(cl receipts.Close) (receipts.Hash, journal.Ticket, error) {
 	defer c.n.order.RUnlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.ending = true
+	defer func() { c.ending = false }()
+	if err := c.unfoldAll(time.Time{}); err != nil {
+		return receipts.Hash{}, journal.Ticket{}, err
+	}
 	if _, err := c.settle("session_ended"); err != nil {
 		return receipts.Hash{}, journal.Ticket{}, err
 	}
@@ -167,7 +175,7 @@ func (c *Chain) write(r receipts.Receipt, index *uint64, before ...journal.Recor
 	c.n.take(leaf, flight{chain: c, seq: r.Seq, typ: r.Type, index: index})
 	recs := append(before, journal.Record{Kind: journal.KindReceipt, Subject: c.subject, Data: payload})
 	put := c.n.j.Append
-	if ends(r.Type) {
+	if ends(r.Type) || c.ending {
 		put = c.n.j.AppendReserved
 	}
 	ticket := put(recs...)
@@ -239,6 +247,7 @@ func (c *Chain) account(r *receipts.Receipt, leaf receipts.Hash) {
 		c.info.State, c.info.Level = r.State.To, r.State.Level
 	case receipts.TypeSessionClose:
 		c.closed, c.known, c.redact = true, nil, nil
+		c.spending = spending{}
 	case receipts.TypeDecision:
 		if r.Dec.Passed {
 			c.pending[leaf] = struct{}{}

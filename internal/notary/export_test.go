@@ -19,3 +19,6 @@ func StopKeyChange(n *Notary, dir string, leaves int, c KeyChange) error {
 	}
 	return err
 }
+
+// Unfold writes what Run would write now.
+func Unfold(n *Notary) error { return n.unfold() }

@@ -36,6 +36,8 @@ type Options struct {
 	RefreshEvery    time.Duration // a new time on the checkpoint of an idle log; 0 = 30 s
 	SnapshotEvery   time.Duration // snapshots of a grown log; 0 = 1 h
 
+	Budget Budget // of each session
+
 	// Keep names folders outside the journal and the streams that hold the newest
 	// checkpoint and the log's C2SP tiles; at least one should lie where the node's
 	// disk does not. A log behind any of them does not start.
@@ -120,6 +122,7 @@ func New(o Options) *Notary {
 	}
 	o.CheckpointEvery = cmp.Or(o.CheckpointEvery, time.Second)
 	o.HeartbeatEvery = cmp.Or(o.HeartbeatEvery, 10*time.Second)
+	o.Budget = o.Budget.withDefaults()
 	o.RefreshEvery = cmp.Or(o.RefreshEvery, 30*time.Second)
 	o.SnapshotEvery = cmp.Or(o.SnapshotEvery, time.Hour)
 	n := &Notary{

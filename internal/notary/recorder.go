@@ -32,7 +32,8 @@ type recorder struct {
 	obs receipts.Obs
 }
 
-// Decision writes a decision receipt. When the wait for its durability is given
+// Decision writes a decision receipt; identical refusals are folded, see Budget.
+// When the wait for its durability is given
 // up, the action does not happen and the chain says so.
 func (r *recorder) Decision(ctx context.Context, a *enforcers.Action, d *enforcers.Decision, durable bool) (receipts.Hash, error) {
 	input, err := a.Canonical()
@@ -47,6 +48,17 @@ func (r *recorder) Decision(ctx context.Context, a *enforcers.Action, d *enforce
 		Gen: a.Generation, Fuel: d.Fuel, Dur: d.Micros, Held: d.Held, Dev: d.Dev,
 	}
 	tidy(&rec)
+	if err := r.c.afford(ctx); err != nil {
+		return receipts.Hash{}, err
+	}
+	if !d.Passed {
+		leaf, ticket, err := r.c.refuse(rec)
+		d.Folded = ticket == nil
+		if err == nil && durable && ticket != nil {
+			_, err = ticket.Wait(ctx)
+		}
+		return leaf, err
+	}
 	leaf, ticket, err := r.c.Enqueue(rec)
 	if err != nil || !durable {
 		return leaf, err

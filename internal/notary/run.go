@@ -55,6 +55,9 @@ func (n *Notary) Run(ctx context.Context) error {
 // no error: it is over when it is over.
 func (n *Notary) step(ctx context.Context, beat, snapshot, refresh bool) (signed bool, err error) {
 	err = func() error {
+		if err := n.unfold(); err != nil {
+			return err
+		}
 		if beat {
 			if err := n.heartbeat(ctx); err != nil {
 				return err

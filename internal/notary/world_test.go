@@ -82,6 +82,7 @@ func tryStart(t testing.TB, disk journal.FS, dir string, c *clock) (*node, error
 	n.Notary = notary.New(notary.Options{
 		Node: "node-1", Keys: testKeys(), Clock: c.Now,
 		CheckpointEvery: 5 * time.Millisecond, HeartbeatEvery: 5 * time.Millisecond,
+		Budget: notary.Budget{Receipts: 1 << 40, Refusals: 1 << 40, FoldAfter: 1 << 40},
 	})
 	var err error
 	n.j, err = journal.Open(dir, journal.Options{Seal: n.Seal, PrivateKey: testKeys().NodeKey().Reveal(), FS: disk, SegmentBytes: 64 << 10, ReserveBytes: 64 << 10})

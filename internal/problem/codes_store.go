@@ -25,4 +25,5 @@ const (
 	SessionUnknown  Code = "session_unknown"  // no such open session
 	SessionExists   Code = "session_exists"   // the session has a chain already
 	ChainClosed     Code = "chain_closed"     // session.close is written: nothing may follow
+	ReceiptFlood    Code = "receipt_flood"    // the session is over its receipt budget and ends
 )
