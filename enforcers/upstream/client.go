@@ -65,6 +65,8 @@ type Client struct {
 	o    Options
 	dns  resolver
 	pool pool
+
+	crowd crowd
 }
 
 // New returns a Client. It refuses a redirection whose key is not public or
@@ -115,7 +117,16 @@ func leaveOf(p *enforcers.Permit) leave {
 
 // open resolves, checks and dials; for https it also verifies. Everything
 // before the first dial is done for the whole answer set.
-func (c *Client) open(ctx context.Context, l leave) (*conn, error) {
+func (c *Client) open(ctx context.Context, l leave) (_ *conn, err error) {
+	left, ok := c.crowd.enter(l.key.session)
+	if !ok {
+		return nil, fail(enforcers.CodeConnect, "too many connections are open", nil)
+	}
+	defer func() {
+		if err != nil {
+			left()
+		}
+	}()
 	addrs, err := c.resolve(ctx, l.to)
 	if err != nil {
 		return nil, err
@@ -134,6 +145,7 @@ func (c *Client) open(ctx context.Context, l leave) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	k.left = left
 	if l.to.Scheme() != authority.HTTPS {
 		return k, nil
 	}

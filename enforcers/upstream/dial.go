@@ -22,6 +22,7 @@ type conn struct {
 	tls        *tls.Conn  // set once verified, nil for plain connections
 	sent       atomic.Uint64
 	stop       func() bool
+	left       func() // gives its place back, nil before it has one
 }
 
 func (k *conn) Write(b []byte) (int, error) {
@@ -32,6 +33,9 @@ func (k *conn) Write(b []byte) (int, error) {
 
 func (k *conn) Close() error {
 	k.stop()
+	if k.left != nil {
+		k.left()
+	}
 	return k.Conn.Close()
 }
 
