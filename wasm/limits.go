@@ -15,7 +15,7 @@ type Limits struct {
 	Output        int    // bytes of an answer, default and ceiling 8 KiB
 	FuelInit      int64  // start section and _initialize, default 10 M, ceiling 100 M
 	FuelConfigure int64  // default 20 M, ceiling 500 M
-	FuelDecide    int64  // default 2 M (15 ms of waiting for memory at worst), ceiling 20 M
+	FuelDecide    int64  // default 2 M (15 ms of waiting for memory at worst, 41 ms beside eight busy builds), ceiling 20 M
 
 	// Untrusted adds a second line against a defect of the meter: a deadline that
 	// native code checks at every loop, at 30 to 400 us a call.
