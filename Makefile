@@ -14,7 +14,7 @@ PKGS    := ./...
 # The race detector needs cgo and doubles build times: `make check` goes without.
 export CGO_ENABLED ?= 0
 
-.PHONY: help setup build demo check test soak lint bench policies policies-check fuzz clean cross test-race test-sandbox
+.PHONY: help setup build demo check test soak lint bench policies policies-check sdk-test fuzz clean cross test-race test-sandbox
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -55,6 +55,9 @@ policies: ## rebuild the embedded std.wasm and its SHA256SUMS
 
 policies-check: ## fail if a rebuild of std.wasm differs from the one checked in
 	$(GO) run ./wasm/policies/build -check
+
+sdk-test: ## the example enforcer in C, Rust and AssemblyScript against the vectors; opt-in, the script names its tools
+	@GO='$(GO)' wasm/sdk/test.sh
 
 FUZZTIME ?= 20s
 fuzz: ## run every fuzz target for FUZZTIME

@@ -6,7 +6,13 @@
 set -eu
 CLANG=${CLANG:-clang-19}
 LD=${WASM_LD:-wasm-ld-19}
-RUSTC=${RUSTC:-rustc}
+# A rustc of rustup often comes first and without the target.
+if [ -z "${RUSTC:-}" ]; then
+  RUSTC=rustc
+  for r in rustc /usr/bin/rustc; do
+    if [ -d "$("$r" --print target-libdir --target wasm32-unknown-unknown 2>/dev/null)" ]; then RUSTC=$r; break; fi
+  done
+fi
 ASSEMBLYSCRIPT=${ASSEMBLYSCRIPT:-assemblyscript@0.28.20}
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
