@@ -98,6 +98,7 @@ func pairOf() (int, error) {
 func hog() {
 	for range 2 * runtime.NumCPU() {
 		go func() {
+			//lint:ignore SA5002 spinning is what the case is about
 			for {
 			}
 		}()

@@ -19,9 +19,6 @@ import (
 type call struct {
 	name string
 	args [6]uintptr
-	// without is how the call answers on a machine that lacks the feature, beside
-	// ENOSYS.
-	without syscall.Errno
 }
 
 func c(name string, args ...uintptr) call {
