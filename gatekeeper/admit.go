@@ -196,6 +196,9 @@ func (g *Gatekeeper) prepare(c bundle.Choice) (*prepared, problem.Code, string) 
 	switch x := b.Session; {
 	case slices.ContainsFunc(x.Mounts, func(m bundle.Mount) bool { return m.Mode == "write" }):
 		return refuse("provider %s mounts no folder for writing", b.Session.Provider)
+	case g.o.Lint != nil && g.o.Lint.Private != nil && slices.ContainsFunc(x.Mounts, func(m bundle.Mount) bool { return g.o.Lint.Private(m.Source) }):
+		// Judged when the bundle was applied, and again: a link may lead elsewhere by now.
+		return refuse("bundle %s mounts the node's own secrets", b.Name)
 	case len(x.Caches) > 0:
 		return refuse("provider %s has no caches", b.Session.Provider)
 	case x.Rootfs.Kind == "oci":

@@ -57,7 +57,7 @@ func lintContext(cfg *config.Config, all map[string]*bundle.Bundle) bundle.LintC
 	lc := bundle.LintContext{
 		Endpoints: map[string]string{}, Connections: map[string]bundle.Connection{}, Repositories: map[string]string{},
 		Bundles: all, Providers: []string{"local"}, Internal: cfg.InternalNetworks, Now: time.Now(),
-		Sets: bundle.Sets(setsDir(cfg)), Kinds: vocabulary, Modules: modulesOf(cfg).has,
+		Sets: bundle.Sets(setsDir(cfg)), Kinds: vocabulary, Modules: modulesOf(cfg).has, Private: touches(cfg.Private()),
 	}
 	for _, e := range cfg.Endpoints {
 		lc.Endpoints[e.Name] = e.Source

@@ -203,6 +203,9 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 	exits := &doors{host: host, up: up, modules: modulesOf(cfg), control: n.Control().Append, dev: dev, log: log}
 	lint := lintContext(cfg, nil)
 	lint.Endpoints[runEndpoint] = "cron"
+	if o.keys != "" {
+		lint.Private = touches(append(cfg.Private(), o.keys))
+	}
 	if o.event.path != "" {
 		lint.Endpoints[o.event.endpoint] = o.event.source
 	}

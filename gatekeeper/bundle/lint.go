@@ -39,6 +39,7 @@ const (
 	LintExpired               = "expired"                // an exception has ended
 	LintModelsWithoutSpend    = "models_without_spend"   // models are listed and no money may be spent
 	LintSharedWritableMount   = "shared_writable_mount"  // a child mounts something for writing
+	LintPrivateMount          = "private_mount"          // a mount holds the node's own secrets or lies among them
 	LintCheckoutWithoutGit    = "checkout_without_git"   // `workspace.checkout` without `git`
 	LintOnEndNotListed        = "on_end_not_listed"      // `on_end` names an operation that `operations` does not
 	LintNeverStarts           = "never_starts"           // warning: nothing in `match`, so only a parent can start it
@@ -83,6 +84,9 @@ type LintContext struct {
 	Sets         SetResolver
 	Modules      func(module string) bool // whether the node has name@sha256:digest; nil = none
 	Internal     []netip.Prefix           // internal_networks
+	// Private reports whether a host path holds the node's own secrets, or lies in
+	// a folder of them; nil = none does.
+	Private func(path string) bool
 	// Kinds returns what a source states about a kind of event, false for a kind
 	// without a table. The kinds of webhook, standard-webhooks and cron are the
 	// operator's own and are not asked for.
@@ -238,6 +242,12 @@ func (l *linter) session() {
 	}
 	if s.Workspace.Checkout && l.b.Git == nil {
 		l.add(LintCheckoutWithoutGit, "/session/workspace/checkout", "add git.repository", "there is nothing to check out")
+	}
+	for i, m := range s.Mounts {
+		// An ordinary user's sessions run under the node's own user, who may read them.
+		if l.c.Private != nil && l.c.Private(m.Source) {
+			l.add(LintPrivateMount, "/session/mounts/"+strconv.Itoa(i), "mount a folder that has none of them", "%s holds the node's own secrets", m.Source)
+		}
 	}
 	for i, op := range s.OnEnd {
 		if !slices.Contains(l.b.Operations, op) {

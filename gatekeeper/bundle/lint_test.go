@@ -38,6 +38,7 @@ func node(t testing.TB) bundle.LintContext {
 		Sets:         sets,
 		Modules:      func(m string) bool { return m == "acme-dlp@sha256:"+zeros64 },
 		Internal:     []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
+		Private:      func(path string) bool { return path == "/var/lib/gatehouse" },
 		Now:          testNow,
 		Kinds: func(source, kind string) (bundle.Vocabulary, bool) {
 			if source != "github" || kind != "workflow_run" {
@@ -81,6 +82,7 @@ func TestLint(t *testing.T) {
 		"on_end_not_listed":       {src: session(", on_end: [scm.comment]"), code: bundle.LintOnEndNotListed, pointer: "/session/on_end/0"},
 		"unknown_child":           {src: session(", children: {bundles: [lint-fix]}"), code: bundle.LintUnknownBundle, pointer: "/session/children/bundles/0"},
 		"child_not_covered":       {src: session(", children: {bundles: [wide]}"), code: bundle.LintBundleNotCovered, pointer: "/session/children/bundles/0", msg: "egress[0]"},
+		"SB-05_private_mount":     {src: session(", mounts: [{source: /var/lib/gatehouse, path: /state}]"), code: bundle.LintPrivateMount, pointer: "/session/mounts/0"},
 		"child_shares_mount":      {src: session(", children: {bundles: [writer]}, mounts: [{source: /srv, path: /srv, mode: write}]"), code: bundle.LintSharedWritableMount, pointer: "/session/children/bundles/0"},
 		"unknown_set":             {src: with("egress: [{set: pypi}]"), code: bundle.LintUnknownSet, pointer: "/egress/0/set", hint: "set add"},
 		"broken_set":              {src: with("egress: [{set: broken}]"), code: bundle.LintUnknownSet, pointer: "/egress/0/set"},

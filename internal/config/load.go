@@ -80,6 +80,32 @@ func (c *Config) CheckpointDirs() []string {
 	return dirs
 }
 
+// Private returns the files and folders that hold the node's own secrets: the
+// state folder, the TLS key, and every file that a reference names.
+func (c *Config) Private() []string {
+	out := []string{c.StateDir()}
+	add := func(s Secret) {
+		if m := reference.FindStringSubmatch(s.ref); m != nil && m[1] == "file" {
+			out = append(out, c.Path(m[2]))
+		}
+	}
+	for _, e := range c.Endpoints {
+		for _, s := range e.Secrets {
+			add(s)
+		}
+	}
+	for _, n := range c.Connections {
+		add(n.Credential)
+		if n.App != nil {
+			add(n.App.Key)
+		}
+	}
+	if c.TLS != nil {
+		out = append(out, c.Path(c.TLS.Key))
+	}
+	return out
+}
+
 func (c *Config) resolve() error {
 	base := filepath.Dir(c.path)
 	for i := range c.Endpoints {
