@@ -90,14 +90,28 @@ func user(t *testing.T) (public, file string) {
 }
 
 // deployed starts a server from deploy/nats/nats.conf with fresh keys.
-func deployed(t *testing.T) (url, admin, node string) {
+func deployed(t *testing.T, auditors ...string) (url, admin, node string) {
 	t.Helper()
+	conf := deployConf
+	if len(auditors) > 0 { // beside their auditors.conf
+		dir := t.TempDir()
+		b, err := os.ReadFile(deployConf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conf = filepath.Join(dir, "nats.conf")
+		for name, text := range map[string]string{"nats.conf": string(b), "auditors.conf": "AUDITORS: [\n" + strings.Join(auditors, "\n") + "\n]\n"} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	var adminKey, nodeKey string
 	adminKey, admin = user(t)
 	nodeKey, node = user(t)
 	t.Setenv("GATEHOUSE_ADMIN_NKEY", adminKey)
 	t.Setenv("GATEHOUSE_NODE_NKEY", nodeKey)
-	o, err := server.ProcessConfigFile(deployConf)
+	o, err := server.ProcessConfigFile(conf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,16 +144,9 @@ func connect(t *testing.T, url, seed string) (*nats.Conn, <-chan error) {
 	return nc, refused
 }
 
-// TestDeployedServer: an administrator makes the streams from the files, and
-// then a node with least privilege has all it needs and nothing more.
-func TestDeployedServer(t *testing.T) {
-	url, admin, node := deployed(t)
-	t.Run("before_the_streams", func(t *testing.T) {
-		_, err := bus.Open(context60(t), bus.Options{Node: "n1", URL: url, Creds: node, Log: quiet(t)})
-		if problem.CodeOf(err) != problem.Unavailable {
-			t.Fatal(err)
-		}
-	})
+// makeStreams does what an administrator does once.
+func makeStreams(t *testing.T, url, admin string) {
+	t.Helper()
 	nc, _ := connect(t, url, admin)
 	for _, name := range streamNames {
 		cfg, err := os.ReadFile(filepath.Join(deployStreams, name+".json"))
@@ -151,6 +158,19 @@ func TestDeployedServer(t *testing.T) {
 			t.Fatalf("%s: %v %s", name, err, m.Data)
 		}
 	}
+}
+
+// TestDeployedServer: an administrator makes the streams from the files, and
+// then a node with least privilege has all it needs and nothing more.
+func TestDeployedServer(t *testing.T) {
+	url, admin, node := deployed(t)
+	t.Run("before_the_streams", func(t *testing.T) {
+		_, err := bus.Open(context60(t), bus.Options{Node: "n1", URL: url, Creds: node, Log: quiet(t)})
+		if problem.CodeOf(err) != problem.Unavailable {
+			t.Fatal(err)
+		}
+	})
+	makeStreams(t, url, admin)
 
 	b, j := open(t, bus.Options{URL: url, Creds: node}), openJournal(t, t.TempDir())
 	if drift, err := b.Drift(context60(t)); err != nil || len(drift) != 0 {

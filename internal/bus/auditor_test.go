@@ -1,0 +1,262 @@
+package bus_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+
+	"gatehouse/internal/bus"
+	"gatehouse/internal/problem"
+)
+
+// auditor connects as one, with nothing but the file that it was given.
+func auditor(t *testing.T, url, name string, seed []byte) (*nats.Conn, <-chan error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, seed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opt, err := nats.NkeyOptionFromSeed(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan error, 64)
+	nc, err := nats.Connect(url, opt, nats.CustomInboxPrefix("_INBOX_"+name),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc, refused
+}
+
+// pull reads most messages through an auditor's consumer.
+func pull(t *testing.T, nc *nats.Conn, stream, name string, most int) (subjects []string) {
+	t.Helper()
+	js, err := jetstream.NewWithAPIPrefix(nc, bus.AuditorAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := js.Consumer(context60(t), stream, "auditor_"+name)
+	if err != nil {
+		t.Fatalf("%s cannot read %s: %v", name, stream, err)
+	}
+	batch, err := c.Fetch(most, jetstream.FetchMaxWait(deadline))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for m := range batch.Messages() {
+		subjects = append(subjects, m.Subject())
+	}
+	return subjects
+}
+
+// TestAuditor gives two auditors what they may read, against the deployed
+// configuration, and tries everything else (RC-46).
+func TestAuditor(t *testing.T) {
+	all, one := bus.Auditor{Name: "all"}, bus.Auditor{Name: "one", Session: "S1"}
+	var creds []*bus.Credentials
+	var users []string
+	for _, a := range []bus.Auditor{all, one} {
+		c, err := a.NewCredentials(nil, time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		creds, users = append(creds, c), append(users, c.User)
+	}
+	url, admin, node := deployed(t, users...)
+	makeStreams(t, url, admin)
+	b, j := open(t, bus.Options{URL: url, Creds: node}), openJournal(t, t.TempDir())
+	for _, a := range []bus.Auditor{all, one} {
+		if err := b.AddAuditor(context60(t), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.AddAuditor(context60(t), bus.Auditor{Name: "all", Session: "S1"}); problem.CodeOf(err) != problem.Conflict {
+		t.Fatalf("an auditor's consumer was changed: %v", err)
+	}
+	if err := b.AddAuditor(context60(t), bus.Auditor{Name: "a.b"}); problem.CodeOf(err) != problem.Usage {
+		t.Fatal(err)
+	}
+	list, err := b.Auditors(context60(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]bus.Auditor{all, one}, list); d != "" {
+		t.Fatal(d)
+	}
+
+	add(t, j, event("e1", "{}"), receipt(1, 0), receipt(2, 0), receipt(1, 1))
+	pumping(t, b, j)
+	stored(t, b, j)
+	everything, refused := auditor(t, url, "all", creds[0].File)
+	single, _ := auditor(t, url, "one", creds[1].File)
+	if d := cmp.Diff([]string{"gatehouse.v1.sessions.S1", "gatehouse.v1.sessions.S2", "gatehouse.v1.sessions.S1"}, pull(t, everything, bus.Sessions, "all", 3)); d != "" {
+		t.Fatal(d)
+	}
+	if d := cmp.Diff([]string{"gatehouse.v1.sessions.S1", "gatehouse.v1.sessions.S1"}, pull(t, single, bus.Sessions, "one", 2)); d != "" {
+		t.Fatal(d)
+	}
+	add(t, j, receipt(2, 1)) // while the session runs
+	stored(t, b, j)
+	if d := cmp.Diff([]string{"gatehouse.v1.sessions.S2"}, pull(t, everything, bus.Sessions, "all", 1)); d != "" {
+		t.Fatal(d)
+	}
+
+	t.Run("RC-46_may_not", func(t *testing.T) {
+		subjects := []string{
+			"gatehouse.v1.sessions.S1", "gatehouse.v1.events.a.b.c.d.e", "gatehouse.v1.log.n1", "$KV.gatehouse_claims.k", "other",
+			"$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.INFO", "$SYS.REQ.SERVER.PING",
+			// Another auditor's, and the gatekeeper's.
+			"GATEHOUSE.API.CONSUMER.MSG.NEXT.GATEHOUSE_SESSIONS.auditor_one", "GATEHOUSE.API.CONSUMER.INFO.GATEHOUSE_SESSIONS.auditor_one",
+			"GATEHOUSE.API.CONSUMER.MSG.NEXT.GATEHOUSE_SESSIONS.gatekeeper", "$JS.API.CONSUMER.MSG.NEXT.GATEHOUSE_SESSIONS.auditor_all",
+			"$JS.API.CONSUMER.MSG.NEXT.GATEHOUSE_EVENTS.gatekeeper", "$JS.ACK.GATEHOUSE_SESSIONS.auditor_all.1.1.1.1.0",
+		}
+		for _, s := range streamNames {
+			for _, verb := range []string{
+				"STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "STREAM.INFO", "STREAM.MSG.DELETE", "STREAM.MSG.GET", "DIRECT.GET",
+				"CONSUMER.CREATE", "CONSUMER.DURABLE.CREATE", "CONSUMER.LIST", "CONSUMER.NAMES", "STREAM.SNAPSHOT",
+			} {
+				subjects = append(subjects, "$JS.API."+verb+"."+s)
+			}
+			// A push consumer that delivers where it likes.
+			subjects = append(subjects, "$JS.API.CONSUMER.CREATE."+s+".mine", "$JS.API.CONSUMER.DURABLE.CREATE."+s+".mine", "$JS.API.CONSUMER.DELETE."+s+".auditor_all")
+		}
+		for _, s := range subjects {
+			if err := everything.PublishRequest(s, "_INBOX_all.x", []byte(`{"config":{"deliver_subject":"gatehouse.v1.events.a.b.c.d.e"}}`)); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-refused:
+				if !errors.Is(err, nats.ErrPermissionViolation) {
+					t.Fatalf("%s: %v", s, err)
+				}
+			case <-time.After(deadline):
+				t.Fatalf("%s was not refused", s)
+			}
+		}
+		for _, s := range []string{">", "gatehouse.v1.sessions.*", "_INBOX.>", "_INBOX_one.>", "$JS.API.>"} {
+			if _, err := everything.SubscribeSync(s); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-refused:
+				if !errors.Is(err, nats.ErrPermissionViolation) {
+					t.Fatalf("%s: %v", s, err)
+				}
+			case <-time.After(deadline):
+				t.Fatalf("subscribing to %s was not refused", s)
+			}
+		}
+	})
+	t.Run("RC-46_answers_stay_in_the_account", func(t *testing.T) {
+		// Inside the node's account this would store a receipt as an event (tried).
+		before := contents(t, b, bus.Events)
+		squat := eventSubject("squat")
+		for range 3 {
+			if err := everything.PublishRequest(bus.AuditorAPI+".CONSUMER.MSG.NEXT.GATEHOUSE_SESSIONS.auditor_all", squat, []byte(`{"batch":1,"expires":100000000}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := everything.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		add(t, j, receipt(1, 2), receipt(2, 2)) // something to deliver
+		stored(t, b, j)
+		// What is delivered now has been asked for behind the others.
+		pull(t, single, bus.Sessions, "one", 1)
+		if d := cmp.Diff(before, contents(t, b, bus.Events)); d != "" {
+			t.Fatalf("an auditor made the server write an event: %s", d)
+		}
+	})
+
+	if err := b.RemoveAuditor(context60(t), "all"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.RemoveAuditor(context60(t), "all"); problem.CodeOf(err) != problem.NotFound {
+		t.Fatal(err)
+	}
+	js, err := jetstream.NewWithAPIPrefix(everything, bus.AuditorAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	if _, err := js.Consumer(ctx, bus.Sessions, "auditor_all"); err == nil {
+		t.Fatal("a removed auditor still reads")
+	}
+	if list, err := b.Auditors(context60(t)); err != nil || len(list) != 1 {
+		t.Fatalf("%v %v", list, err)
+	}
+}
+
+func TestAuditorCredsFile(t *testing.T) {
+	account, err := nkeys.CreateAccount()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := account.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	until := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	c, err := bus.Auditor{Name: "ann", Session: "S1"}.NewCredentials(seed, until)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.ParseDecoratedJWT(c.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims, err := jwt.DecodeUserClaims(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer, err := account.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"GATEHOUSE.API.CONSUMER.INFO.GATEHOUSE_SESSIONS.auditor_ann", "GATEHOUSE.API.CONSUMER.MSG.NEXT.GATEHOUSE_SESSIONS.auditor_ann",
+		"GATEHOUSE.API.CONSUMER.INFO.GATEHOUSE_LOG.auditor_ann", "GATEHOUSE.API.CONSUMER.MSG.NEXT.GATEHOUSE_LOG.auditor_ann",
+	}
+	if claims.Issuer != issuer || claims.Subject != c.Public || claims.Expires != until.Unix() ||
+		cmp.Diff(want, []string(claims.Pub.Allow)) != "" || cmp.Diff([]string{"_INBOX_ann.>"}, []string(claims.Sub.Allow)) != "" {
+		t.Fatalf("%+v", claims)
+	}
+	if bytes.Contains(c.File, seed) {
+		t.Fatal("the account's seed is in the auditor's file")
+	}
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong, err := user.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range map[string][]byte{"garbage": []byte("canary"), "a user's": wrong} {
+		_, err := bus.Auditor{Name: "ann"}.NewCredentials(s, until)
+		if problem.CodeOf(err) != problem.Usage || strings.Contains(err.Error(), string(s)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAuditorNeedsAListener(t *testing.T) {
+	b := open(t, bus.Options{Dir: t.TempDir()})
+	if err := b.AddAuditor(context60(t), bus.Auditor{Name: "ann"}); problem.CodeOf(err) != problem.Usage {
+		t.Fatal(err)
+	}
+}
