@@ -227,6 +227,21 @@ func (c commands) action(ctx context.Context) func(leaf receipts.Hash) []byte {
 	}
 }
 
+// Envelope is an export in another form, and a receipt like one.
+func (c commands) Envelope(ctx context.Context, w io.Writer, session string, by api.Actor) error {
+	b, err := c.notary.Envelope(ctx, session)
+	if err != nil {
+		return err
+	}
+	if _, err := c.notary.Control().Append(ctx, receipts.Receipt{Type: receipts.TypeExport, Disc: &receipts.Disclosure{
+		By: by.Name, What: session, Digest: sha256.Sum256(b),
+	}}); err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
+}
+
 func (c commands) Prove(ctx context.Context, session string, seq uint64) (api.LogProof, error) {
 	payload, p, err := c.notary.Prove(ctx, session, seq)
 	if err != nil {

@@ -110,7 +110,7 @@ func (c *cli) receipt(r view.Receipt) error {
 }
 
 func (c *cli) receiptsExport() *cobra.Command {
-	var session, path string
+	var session, path, format string
 	var since, until time.Time
 	var open []string
 	cmd := &cobra.Command{
@@ -140,7 +140,16 @@ func (c *cli) receiptsExport() *cobra.Command {
 			if len(open) > 0 {
 				q.Set("open", strings.Join(open, ","))
 			}
-			r, err := client.File(cmd.Context(), "/v1/receipts/export", q)
+			route := "/v1/receipts/export"
+			switch {
+			case format == "dsse" && (session == "" || len(q) != 1):
+				return usage("--format dsse takes one --session and nothing else", "")
+			case format == "dsse":
+				route, q = "/v1/sessions/"+url.PathEscape(session)+"/envelope", nil
+			case format != "native":
+				return usage(fmt.Sprintf("unknown format %q", format), "use native or dsse")
+			}
+			r, err := client.File(cmd.Context(), route, q)
 			if err != nil {
 				return err
 			}
@@ -158,7 +167,7 @@ func (c *cli) receiptsExport() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("the export broke off: %w", err)
 			}
-			if path != "-" {
+			if path != "-" && format == "native" {
 				fmt.Fprintf(c.err, "wrote %d bytes to %s; verify it with: gatehouse receipts verify %s --root FINGERPRINT\n", n, path, path)
 			}
 			return nil
@@ -167,6 +176,7 @@ func (c *cli) receiptsExport() *cobra.Command {
 	cmd.Flags().StringVar(&session, "session", "", "one session; default all")
 	cmd.Flags().Var((*timeFlag)(&since), "since", "sessions opened in this period (RFC 3339)")
 	cmd.Flags().Var((*timeFlag)(&until), "until", "end of the period (RFC 3339)")
+	cmd.Flags().StringVar(&format, "format", "native", "native, or dsse: one session's digests as a signed in-toto statement")
 	cmd.Flags().StringSliceVar(&open, "open", nil, "disclose committed values: paths, refs")
 	cmd.Flags().StringVarP(&path, "file", "f", "-", "file to write, - for standard output")
 	return cmd

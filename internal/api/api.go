@@ -48,6 +48,9 @@ type BundleCommands interface {
 type ReceiptCommands interface {
 	// Export writes one self-contained file. The export is itself a receipt.
 	Export(ctx context.Context, w io.Writer, what ExportOf, by Actor) error
+	// Envelope writes a session's digests as one DSSE envelope, and the receipt
+	// that it was handed out.
+	Envelope(ctx context.Context, w io.Writer, session string, by Actor) error
 	// Prove shows that the log holds one receipt.
 	Prove(ctx context.Context, session string, seq uint64) (LogProof, error)
 	// Consistency shows that the log of one size begins with that of another.

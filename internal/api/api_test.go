@@ -183,6 +183,7 @@ func TestCommands(t *testing.T) {
 		"export":    {"GET", "/v1/receipts/export?session=S1", "", 200, strings.Repeat("receipt\n", 10000), `export "S1" 0:0 [] by ann via ui`},
 		"period":    {"GET", "/v1/receipts/export?since=2026-11-20T10:00:00Z&until=2026-11-20T11:00:00Z&open=paths,refs", "", 200, strings.Repeat("receipt\n", 10000), `export "" 1795168800:1795172400 [paths refs] by ann via ui`},
 		"proof":     {"GET", "/v1/sessions/S1/receipts/3/proof", "", 200, `{"session":"S1","seq":3,"index":0,"size":0,"receipt":"{\"a\":\"<&>\"}","proof":"proof"}`, "prove S1 3"},
+		"envelope":  {"GET", "/v1/sessions/S1/envelope", "", 200, `{"payload":""}`, "envelope S1 by ann via ui"},
 		"growth":    {"GET", "/v1/receipts/consistency?from=3&to=9", "", 200, `{"from":3,"to":9,"path":[]}`, "consistency 3 9"},
 	}
 	for name, c := range cases {
@@ -306,7 +307,7 @@ func TestOpenAPI(t *testing.T) {
 	wantRoutes := []string{
 		"GET /v1/bundles", "GET /v1/bundles/{id}/history", "GET /v1/events", "GET /v1/events/{id}", "GET /v1/receipts/consistency", "GET /v1/receipts/export",
 		"GET /v1/receipts/head", "GET /v1/receipts/keyset", "GET /v1/receipts/stream", "GET /v1/receipts/{id}/action",
-		"GET /v1/sessions", "GET /v1/sessions/{id}", "GET /v1/sessions/{id}/logs", "GET /v1/sessions/{id}/receipts", "GET /v1/sessions/{id}/receipts/{seq}/proof",
+		"GET /v1/sessions", "GET /v1/sessions/{id}", "GET /v1/sessions/{id}/envelope", "GET /v1/sessions/{id}/logs", "GET /v1/sessions/{id}/receipts", "GET /v1/sessions/{id}/receipts/{seq}/proof",
 		"GET /v1/status", "POST /v1/bundles", "POST /v1/events/{id}/redeliver", "POST /v1/login-links", "POST /v1/sessions/{id}/kill", "POST /v1/sessions/{id}/retry",
 	}
 	if d := cmp.Diff(wantRoutes, routes); d != "" {

@@ -63,6 +63,10 @@ func (a *API) files() {
 		}, w io.Writer) error {
 			return a.o.Receipts.Export(ctx, w, ExportOf(*in), callerOf(ctx).Actor)
 		})
+	file(a, "session-envelope", "/v1/sessions/{id}/envelope", "The digests of a session's receipts as one signed DSSE envelope; handing it out is a receipt too", "application/json", "gatehouse-session.dsse.json",
+		func(ctx context.Context, in *ByID, w io.Writer) error {
+			return a.o.Receipts.Envelope(ctx, w, in.ID, callerOf(ctx).Actor)
+		})
 }
 
 func file[I any](a *API, id, path, summary, contentType, name string, f func(context.Context, *I, io.Writer) error) {

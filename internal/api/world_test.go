@@ -214,6 +214,14 @@ func (c *commands) Apply(_ context.Context, yaml []byte, by api.Actor) (api.Appl
 	return api.Applied{Name: "fix", Digest: "ab", Mode: "shadow", Result: "applied"}, c.note("apply %q by %s via %s", yaml, by.Name, by.Via)
 }
 
+func (c *commands) Envelope(_ context.Context, w io.Writer, session string, by api.Actor) error {
+	if err := c.note("envelope %s by %s via %s", session, by.Name, by.Via); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, `{"payload":""}`)
+	return err
+}
+
 func (c *commands) Prove(_ context.Context, session string, seq uint64) (api.LogProof, error) {
 	return api.LogProof{Session: session, Seq: seq, Receipt: `{"a":"<&>"}`, Proof: "proof"}, c.note("prove %s %d", session, seq)
 }
