@@ -217,7 +217,8 @@ func TestDrain(t *testing.T) {
 			}
 			n.start()
 			var all []view.Session
-			n.until("showing its sessions", func() bool { all = n.sessions(); return len(all) == 1 })
+			// The view is late: it folds the stream after the node is ready.
+			n.until("showing its session ended", func() bool { all = n.sessions(); return len(all) == 1 && all[0].State == "ended" })
 			if all[0].State != "ended" || all[0].Reason != c.reason {
 				t.Errorf("session %s %s, want ended %s", all[0].State, all[0].Reason, c.reason)
 			}

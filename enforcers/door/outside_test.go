@@ -253,7 +253,10 @@ func (o *outside) serveDNS(t testing.TB) {
 		_ = w.WriteMsg(m)
 	})
 	for _, srv := range []*dns.Server{{PacketConn: pc, Handler: h}, {Listener: l, Handler: h}} {
+		up := make(chan struct{})
+		srv.NotifyStartedFunc = func() { close(up) }
 		go srv.ActivateAndServe() //nolint:errcheck // ends with Shutdown
+		<-up                      // Shutdown of a server that has not started does nothing
 		t.Cleanup(func() { _ = srv.Shutdown() })
 	}
 }

@@ -98,7 +98,10 @@ func newOutside(t *testing.T) *outside {
 		}
 		_ = w.WriteMsg(m)
 	})}
+	up := make(chan struct{})
+	srv.NotifyStartedFunc = func() { close(up) }
 	go srv.ActivateAndServe() //nolint:errcheck // ends with Shutdown
+	<-up                      // Shutdown of a server that has not started does nothing
 	t.Cleanup(func() { _ = srv.Shutdown() })
 	return o
 }

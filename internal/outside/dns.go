@@ -36,7 +36,10 @@ func newDNS() (*DNS, error) {
 	d := &DNS{addr: pc.LocalAddr().String(), answers: map[string][][]netip.Addr{}, queries: map[string]int{}}
 	for _, s := range []*dns.Server{{PacketConn: pc, Handler: d}, {Listener: l, Handler: d}} {
 		d.servers = append(d.servers, s)
+		up := make(chan struct{})
+		s.NotifyStartedFunc = func() { close(up) }
 		go func() { _ = s.ActivateAndServe() }()
+		<-up // Shutdown of a server that has not started does nothing
 	}
 	return d, nil
 }
