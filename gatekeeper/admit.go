@@ -302,11 +302,17 @@ func (g *Gatekeeper) openOf(e *event.Event, leaf receipts.Hash, c bundle.Choice,
 		o.Points = append(o.Points, pointDoor)
 	}
 	for _, d := range c.Bundle.Deliver(e) {
+		if len(o.Deliveries) == maxDeliveries {
+			break // the floor speaks of them all
+		}
 		o.Deliveries = append(o.Deliveries, d.Pointer)
 	}
 	o.Modules = moduleDigests(c.Bundle)
 	return o
 }
+
+// maxDeliveries is how many pointers a receipt's list takes.
+const maxDeliveries = 256
 
 // notObserved are the paths of a session that no receipt can show.
 var notObserved = []string{"processes and files inside the sandbox", "protocols other than TCP and DNS"}

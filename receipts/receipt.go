@@ -112,7 +112,7 @@ type Open struct {
 	Unlimited  bool              // sandbox.unlimited: accepted
 	Keyset     Hash              // digest of the keyset in force (the genesis hash binds it too)
 	Text       string            // fixed sentence: "text read later through the door is not rated"
-	Deliveries []string          // JSON pointers delivered
+	Deliveries []string          // JSON pointers delivered, the first 256
 }
 
 // State is the body of session.state.

@@ -136,10 +136,6 @@ func (d *demonstration) prepare() error {
 		return err
 	}
 	d.dir = dir
-	// The users that sessions run under must be able to pass through.
-	if err := os.Chmod(dir, 0o711); err != nil {
-		return err
-	}
 	if d.world, err = demo.NewWorld(); err != nil {
 		return err
 	}

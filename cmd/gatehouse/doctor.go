@@ -107,9 +107,6 @@ func probeHere(ctx context.Context, cfg *config.Config) []finding {
 		return fail("sandbox", err)
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o711); err != nil {
-		return fail("sandbox", err)
-	}
 	provider, err := newLocal(cfg, state{dir: dir, run: dir + "/run"}, nil)
 	if err != nil {
 		return fail("sandbox", err)

@@ -157,9 +157,6 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o711); err != nil { // the session's user passes through
-		return 0, err
-	}
 	log := slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 
 	var keys *notary.Keys

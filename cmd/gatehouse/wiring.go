@@ -31,8 +31,8 @@ func stateOf(cfg *config.Config) state {
 	return state{dir: dir, keys: in("keys"), journal: in("journal"), log: in("log"), blobs: in("blobs"), nats: in("nats"), wasm: in("wasm"), run: in("run")}
 }
 
-// openState makes the folders. Only run, and the way to it, can be entered by
-// the users that sessions run under; everything else is closed to them.
+// openState makes the folders, each closed to every other user: a root node
+// shows sandboxes what they need through descriptors, not through paths.
 func openState(cfg *config.Config) (state, error) {
 	s := stateOf(cfg)
 	if _, err := os.Stat(s.keys); errors.Is(err, fs.ErrNotExist) {
@@ -41,7 +41,7 @@ func openState(cfg *config.Config) (state, error) {
 	if err := refuseBackup(s.dir); err != nil {
 		return s, err
 	}
-	for path, mode := range map[string]fs.FileMode{s.dir: 0o711, s.run: 0o711, s.journal: 0o700, s.log: 0o700, s.blobs: 0o700, s.nats: 0o700, s.wasm: 0o700} {
+	for path, mode := range map[string]fs.FileMode{s.dir: 0o700, s.run: 0o700, s.journal: 0o700, s.log: 0o700, s.blobs: 0o700, s.nats: 0o700, s.wasm: 0o700} {
 		if err := os.MkdirAll(path, mode); err != nil {
 			return s, fmt.Errorf("couldn't make the state folder: %w", err)
 		}
