@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -37,7 +36,7 @@ type Bus struct {
 	o     Options
 	nc    *nats.Conn
 	js    jetstream.JetStream
-	srv   *server.Server // nil when external
+	srv   *inProcess // nil when external
 	state atomic.Pointer[Status]
 
 	pub     jetstream.JetStream // the pump's publisher
@@ -111,8 +110,8 @@ func (b *Bus) connect() error {
 		if err != nil {
 			return err
 		}
-		b.srv = srv
-		url, opts = "", append(opts, nats.InProcessServer(srv))
+		b.srv = &inProcess{srv: srv}
+		url, opts = "", append(opts, nats.InProcessServer(b.srv))
 	}
 	if b.o.Creds != "" {
 		auth, err := credentials(b.o.Creds)
@@ -172,8 +171,7 @@ func (b *Bus) Close() error {
 		b.nc.Close()
 	}
 	if b.srv != nil {
-		b.srv.Shutdown()
-		b.srv.WaitForShutdown()
+		b.srv.stop()
 	}
 	return nil
 }

@@ -42,6 +42,11 @@ func (b *Bus) Pump(ctx context.Context, j *journal.Journal, enc Encode) error {
 	}
 	defer b.pumping.Store(false)
 	err := b.pump(ctx, j, enc)
+	for errors.Is(err, errStore) && ctx.Err() == nil {
+		if err = b.revive(ctx); err == nil {
+			err = b.pump(ctx, j, enc) // what the store lost is published again
+		}
+	}
 	if ctx.Err() != nil && !errors.As(err, new(*FenceError)) {
 		err = nil
 	}
@@ -281,6 +286,10 @@ func (p *pump) settle(ctx context.Context, a answer) error {
 		if errors.As(a.err, new(*FenceError)) || errors.As(a.err, new(*DriftError)) {
 			p.flying--
 			return a.err
+		}
+		if p.bus.srv != nil && l.tries >= storeTries && errors.Is(a.err, jetstream.ErrAsyncPublishTimeout) {
+			p.flying--
+			return errStore
 		}
 		// The message keeps its place in the count of publishes in flight while a
 		// goroutine of its own reads the subject back.
