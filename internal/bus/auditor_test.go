@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -163,19 +164,17 @@ func TestAuditor(t *testing.T) {
 	t.Run("RC-46_answers_stay_in_the_account", func(t *testing.T) {
 		// Inside the node's account this would store a receipt as an event (tried).
 		before := contents(t, b, bus.Events)
-		squat := eventSubject("squat")
-		for range 3 {
-			if err := everything.PublishRequest(bus.AuditorAPI+".CONSUMER.MSG.NEXT.GATEHOUSE_SESSIONS.auditor_all", squat, []byte(`{"batch":1,"expires":100000000}`)); err != nil {
+		add(t, j, receipt(1, 2), receipt(2, 2))
+		stored(t, b, j)
+		for range 2 {
+			if err := everything.PublishRequest(bus.AuditorAPI+".CONSUMER.MSG.NEXT.GATEHOUSE_SESSIONS.auditor_all", eventSubject("squat"), []byte(`{"batch":1}`)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := everything.Flush(); err != nil {
-			t.Fatal(err)
+		// The consumer answers in order: nothing went elsewhere before this.
+		if d := cmp.Diff([]string{"gatehouse.v1.sessions.S1", "gatehouse.v1.sessions.S2"}, pull(t, everything, bus.Sessions, "all", 2)); d != "" {
+			t.Fatal(d)
 		}
-		add(t, j, receipt(1, 2), receipt(2, 2)) // something to deliver
-		stored(t, b, j)
-		// What is delivered now has been asked for behind the others.
-		pull(t, single, bus.Sessions, "one", 1)
 		if d := cmp.Diff(before, contents(t, b, bus.Events)); d != "" {
 			t.Fatalf("an auditor made the server write an event: %s", d)
 		}
@@ -198,6 +197,55 @@ func TestAuditor(t *testing.T) {
 	}
 	if list, err := b.Auditors(context60(t)); err != nil || len(list) != 1 {
 		t.Fatalf("%v %v", list, err)
+	}
+}
+
+// TestAuditorWithStockCLI reads with the nats command that GATEHOUSE_NATS_CLI
+// names, as docs/auditors.md says.
+func TestAuditorWithStockCLI(t *testing.T) {
+	cli := os.Getenv("GATEHOUSE_NATS_CLI")
+	if cli == "" {
+		t.Skip("GATEHOUSE_NATS_CLI is not set")
+	}
+	a := bus.Auditor{Name: "ann", Session: "S1"}
+	creds, err := a.NewCredentials(nil, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, admin, node := deployed(t, creds.User)
+	makeStreams(t, url, admin)
+	b, j := open(t, bus.Options{URL: url, Creds: node}), openJournal(t, t.TempDir())
+	if err := b.AddAuditor(context60(t), a); err != nil {
+		t.Fatal(err)
+	}
+	add(t, j, event("e1", "{}"), receipt(1, 0), receipt(2, 0))
+	pumping(t, b, j)
+	stored(t, b, j)
+	file := filepath.Join(t.TempDir(), "ann.creds")
+	if err := os.WriteFile(file, creds.File, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) (string, error) {
+		cmd := exec.CommandContext(context60(t), cli, append([]string{"--server", url, "--nkey", file, "--js-api-prefix", bus.AuditorAPI, "--inbox-prefix", "_INBOX_ann", "--timeout", "2s"}, args...)...)
+		cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run("consumer", "next", bus.Sessions, "auditor_ann"); err != nil || !strings.Contains(out, "gatehouse.v1.sessions.S1") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, args := range [][]string{ // RC-46
+		{"stream", "rm", bus.Sessions, "-f"}, {"stream", "purge", bus.Sessions, "-f"}, {"stream", "get", bus.Events, "1"}, {"stream", "get", bus.Actions, "1"},
+		{"consumer", "add", bus.Sessions, "mine", "--pull", "--defaults"}, {"consumer", "add", bus.Sessions, "mine", "--target", "gatehouse.v1.events.a.b.c.d.e", "--defaults"},
+	} {
+		if out, err := run(args...); err == nil {
+			t.Errorf("%v: %s", args, out)
+		}
+	}
+	before := contents(t, b, bus.Sessions)
+	_, _ = run("publish", "gatehouse.v1.sessions.S1", "forged") // it reports no refusal
+	if d := cmp.Diff(before, contents(t, b, bus.Sessions)); d != "" {
+		t.Error(d)
 	}
 }
 
