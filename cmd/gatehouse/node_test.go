@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"os/exec"
@@ -16,6 +18,7 @@ import (
 	"time"
 
 	"gatehouse/internal/api"
+	"gatehouse/internal/outside"
 	"gatehouse/internal/secret"
 )
 
@@ -40,10 +43,27 @@ type liveNode struct {
 // the one endpoint, "main".
 func newLiveNode(t testing.TB, config string, bundles ...string) *liveNode {
 	t.Helper()
+	return newLiveNodeOn(t, nodeDir(t), config, bundles...)
+}
+
+func nodeDir(t testing.TB) string {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "gatehouse-node-")
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("left behind: %v", err)
+		}
+	})
+	return dir
+}
+
+// newLiveNodeOn is newLiveNode in a folder that the caller made.
+func newLiveNodeOn(t testing.TB, dir, config string, bundles ...string) *liveNode {
+	t.Helper()
+	var err error
 	n := &liveNode{t: t, dir: dir}
 	t.Cleanup(func() {
 		n.kill()
@@ -51,9 +71,6 @@ func newLiveNode(t testing.TB, config string, bundles ...string) *liveNode {
 			if b, err := os.ReadFile(n.path("log")); err == nil {
 				t.Logf("the node said:\n%s", b[max(0, len(b)-8000):])
 			}
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("left behind: %v", err)
 		}
 	})
 	// The users that sessions run under must be able to pass through.
@@ -245,6 +262,32 @@ func (n *liveNode) deliver(posts ...post) []string {
 	}
 	wg.Wait()
 	return ids
+}
+
+// worldConfig sends a node that runs with --dev into a fake outside.
+func worldConfig(world *outside.World) string {
+	var upstreams []string
+	for public, local := range world.Upstreams() {
+		upstreams = append(upstreams, fmt.Sprintf("%q: %q", public, local))
+	}
+	return fmt.Sprintf("dev: {upstreams: {%s}, dns: %q}\n", strings.Join(upstreams, ", "), world.DNS.Addr())
+}
+
+// listedWorld is an outside with one site, listed.test.
+func listedWorld(t testing.TB) (*outside.World, *outside.Site) {
+	t.Helper()
+	world, err := outside.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(world.Close)
+	site, err := world.HTTP("listed.test", netip.MustParseAddr("93.184.216.34"), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("listed\n"))
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return world, site
 }
 
 // gatehouse runs a verb beside the node and returns what it printed.
