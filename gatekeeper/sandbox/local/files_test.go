@@ -137,6 +137,7 @@ t = threading.Thread(target=hold); t.start(); t.join()'`,
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
+			needs(t, c.script)
 			if r := run(t, sandbox.Spec{Quota: 10_000_000}, nil, c.script); !c.end(r) {
 				t.Errorf("end %+v\n%s", r.End, r.out)
 			}

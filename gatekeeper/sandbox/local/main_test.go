@@ -168,6 +168,15 @@ func run(t *testing.T, s sandbox.Spec, door net.Listener, script string) result 
 	return finish(t, start(t, p, s, door))
 }
 
+// needs skips, loudly, a script in Python on a machine without it.
+func needs(t *testing.T, script string) {
+	t.Helper()
+	const python = "/usr/bin/python3"
+	if _, err := os.Stat(python); err != nil && strings.Contains(script, python) {
+		t.Skip("NOT TESTED on this machine: no " + python)
+	}
+}
+
 func finish(t *testing.T, b sandbox.Sandbox) result {
 	t.Helper()
 	end, err := b.Run(context.Background())

@@ -73,6 +73,7 @@ func TestExitCodes(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
+			needs(t, c.script)
 			r := run(t, sandbox.Spec{}, nil, c.script)
 			if r.Exit != c.exit || r.Reason != c.reason {
 				t.Errorf("got %d %s, want %d %s\n%s", r.Exit, r.Reason, c.exit, c.reason, r.out)
