@@ -25,7 +25,9 @@ setup: ## install what is missing (root on Debian or Ubuntu), else print exactly
 build: ## build the three binaries into bin/
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
 
-demo: setup build ## a signed event, a hostile agent in a real sandbox, receipts verified
+demo: ## a signed event, a hostile agent in a real sandbox, receipts verified
+	@scripts/setup demo
+	@$(MAKE) --no-print-directory build
 	@$(BIN)/gatehouse demo $(DEMO_ARGS)
 
 lint: ## gofmt, vet (copylocks included), staticcheck
