@@ -269,12 +269,21 @@ func (g *Gatekeeper) Revoke(ctx context.Context, id string) error {
 
 // Flood ends a session that has used up its receipts. It does not wait: whoever
 // notices is in the middle of one of the session's actions.
-func (g *Gatekeeper) Flood(id string) {
+func (g *Gatekeeper) Flood(id string) { g.cut(id, end{reason: reasonFlood}) }
+
+// Tripped ends a session into which an answer would have carried a credential.
+// It does not wait, as Flood does not. The outcome of that action says
+// credential_reflected.
+func (g *Gatekeeper) Tripped(id string) {
+	g.cut(id, end{reason: reasonRevoked})
+}
+
+func (g *Gatekeeper) cut(id string, why end) {
 	g.mu.Lock()
 	s := g.live[id]
 	g.mu.Unlock()
 	if s != nil {
-		s.cancel(end{reason: reasonFlood})
+		s.cancel(why)
 	}
 }
 

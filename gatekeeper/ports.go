@@ -107,5 +107,13 @@ type Door interface {
 	Listener() net.Listener
 	sandbox.Witness          // what it met, for the probe
 	Trust() []byte           // PEM of the session's certificate authority
+	Inside() Inside          // what clients inside need to find their way
 	Close(code string) error // cuts everything under way; idempotent
+}
+
+// Inside is what a door puts into its sandbox. The agent reads all of it, so it
+// holds placeholders and addresses, never a secret.
+type Inside struct {
+	Env   map[string]string // variables; the session's own win over these
+	Files map[string][]byte // under /gatehouse, by base name; event files win over these
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -258,6 +259,9 @@ func (s *session) openDoor(give delivered, spec *sandbox.Spec) (shut func(reason
 		return nil, nil, fmt.Errorf("couldn't open the door: %w", err)
 	}
 	spec.Trust, spec.Witness, spec.Proxy = door.Trust(), door, true
+	// What the session itself gives wins: a mediator can't take its place.
+	inside := door.Inside()
+	spec.Env, spec.Files = under(spec.Env, inside.Env), under(spec.Files, inside.Files)
 	var once sync.Once
 	return func(reason string) {
 		once.Do(func() {
@@ -266,6 +270,14 @@ func (s *session) openDoor(give delivered, spec *sandbox.Spec) (shut func(reason
 			}
 		})
 	}, door, nil
+}
+
+// under returns top laid over base.
+func under[V any](top, base map[string]V) map[string]V {
+	out := make(map[string]V, len(top)+len(base))
+	maps.Copy(out, base)
+	maps.Copy(out, top)
+	return out
 }
 
 func (s *session) doorObs() receipts.Obs {

@@ -25,6 +25,7 @@ type doors struct {
 	mu     sync.Mutex
 	opened []*fakeDoor
 	fail   error
+	inside Inside
 }
 
 type fakeDoor struct {
@@ -33,13 +34,14 @@ type fakeDoor struct {
 	codes  []string
 	closed chan struct{}
 	seen   map[string]bool
+	inside Inside
 }
 
 func (d *doors) Open(_ context.Context, s DoorSpec) (Door, error) {
 	if d.fail != nil {
 		return nil, d.fail
 	}
-	door := &fakeDoor{spec: s, closed: make(chan struct{}), seen: map[string]bool{}}
+	door := &fakeDoor{spec: s, closed: make(chan struct{}), seen: map[string]bool{}, inside: d.inside}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.opened = append(d.opened, door)
@@ -58,6 +60,7 @@ func (d *doors) only(t *testing.T) *fakeDoor {
 
 func (d *fakeDoor) Listener() net.Listener { return nil }
 func (d *fakeDoor) Trust() []byte          { return []byte("a certificate") }
+func (d *fakeDoor) Inside() Inside         { return d.inside }
 func (d *fakeDoor) Expect([]string)        {}
 func (d *fakeDoor) Saw(target string) bool { return d.seen[target] }
 func (d *fakeDoor) Close(code string) error {
@@ -308,14 +311,26 @@ func TestEndingsFromOutside(t *testing.T) {
 			_, err := w.Wait(w.t.Context(), id)
 			return err
 		}, "receipt_flood"},
+		"M-04_an_answer_held_the_credential": {func(w *world, id string) error {
+			w.Tripped(id)
+			_, err := w.Wait(w.t.Context(), id)
+			return err
+		}, "revoked"},
 		"stop": {func(w *world, _ string) error { w.Close(); return nil }, "lost"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			d := &doors{}
+			d := &doors{inside: Inside{
+				Env:   map[string]string{"ACME_TOKEN": "gatehouse_ph_1", "GATEHOUSE_SESSION": "another"},
+				Files: map[string][]byte{"NOTES.md": []byte("hello"), fileEventJSON: []byte("{}")},
+			}}
 			w := newWorld(t, []string{fixCI}, withDoors(d))
 			started := make(chan string, 1)
 			w.room.run = func(ctx context.Context, s sandbox.Spec) (sandbox.End, error) {
+				if s.Env["ACME_TOKEN"] != "gatehouse_ph_1" || s.Env["GATEHOUSE_SESSION"] != s.Session ||
+					string(s.Files["NOTES.md"]) != "hello" || len(s.Files[fileEventJSON]) < 3 {
+					t.Errorf("inside: %v, %d files", s.Env, len(s.Files))
+				}
 				started <- s.Session
 				<-ctx.Done()
 				select {

@@ -27,9 +27,11 @@ type doors struct {
 	up      *upstream.Client
 	actions *actions // nil keeps none
 	modules *modules
-	control func(context.Context, receipts.Receipt) (receipts.Hash, error) // writes the node's control chain
-	dev     bool
-	log     *slog.Logger
+	// mediators are asked in this order; what none takes is forwarded plainly.
+	mediators []mediator
+	control   func(context.Context, receipts.Receipt) (receipts.Hash, error) // writes the node's control chain
+	dev       bool
+	log       *slog.Logger
 
 	replacing sync.Mutex // one replace at a time
 	mu        sync.Mutex // guards the fields below
@@ -46,7 +48,7 @@ func (d *doors) Open(ctx context.Context, s gatekeeper.DoorSpec) (_ gatekeeper.D
 	o := &openDoor{}
 	defer func() {
 		if err != nil {
-			o.release()
+			_ = o.release("faulted")
 		}
 	}()
 	policy := enforcers.Policy{Digest: receipts.Hash(s.Digest)}
@@ -86,11 +88,18 @@ func (d *doors) Open(ctx context.Context, s gatekeeper.DoorSpec) (_ gatekeeper.D
 	if err != nil {
 		return nil, err
 	}
+	if o.mediations, err = d.mediate(ctx, s, gate); err != nil {
+		return nil, err
+	}
+	var routes []door.Route
+	for _, m := range o.mediations {
+		routes = append(routes, m.Routes...)
+	}
 	if o.listener, err = sandbox.ListenDoor(filepath.Join(s.Dir, "door.sock")); err != nil {
 		return nil, err
 	}
 	// The door outlives the call that opens it: the gatekeeper closes it.
-	o.Door, err = door.Open(context.WithoutCancel(ctx), o.listener, gate, door.Options{Up: d.up, CA: ca, Log: d.log})
+	o.Door, err = door.Open(context.WithoutCancel(ctx), o.listener, gate, door.Options{Up: d.up, CA: ca, Routes: routes, Log: d.log})
 	if err != nil {
 		return nil, err
 	}
@@ -101,23 +110,38 @@ func (d *doors) Open(ctx context.Context, s gatekeeper.DoorSpec) (_ gatekeeper.D
 // openDoor is one session's door with what it rests on.
 type openDoor struct {
 	*door.Door
-	listener  net.Listener
-	enforcers []*wasm.Enforcer
-	bundle    string
-	added     []*added
-	forget    func()
+	listener   net.Listener
+	enforcers  []*wasm.Enforcer
+	bundle     string
+	added      []*added
+	mediations []mediation
+	forget     func()
 }
 
 // Listener returns the socket that the provider hands to the sandbox.
 func (o *openDoor) Listener() net.Listener { return o.listener }
 
-// Close ends the exit and gives up the enforcers.
-func (o *openDoor) Close(code string) error {
-	o.Door.Close(code)
-	return o.release()
+// Inside returns what the door's clients need: the mediators' parts, and the
+// placeholders of the bundle's rules over them.
+func (o *openDoor) Inside() gatekeeper.Inside {
+	in := gatekeeper.Inside{Env: map[string]string{}, Files: map[string][]byte{}}
+	for _, m := range o.mediations {
+		maps.Copy(in.Env, m.Inside.Env)
+		maps.Copy(in.Files, m.Inside.Files)
+	}
+	maps.Copy(in.Env, o.Environment())
+	return in
 }
 
-func (o *openDoor) release() error {
+// Close ends the exit, then what its mediators hold, and gives up the enforcers.
+func (o *openDoor) Close(code string) error {
+	o.Door.Close(code)
+	return o.release(code)
+}
+
+func (o *openDoor) release(code string) error {
+	err := closeAll(o.mediations, code)
+	o.mediations = nil
 	if o.forget != nil {
 		o.forget()
 	}
@@ -128,10 +152,10 @@ func (o *openDoor) release() error {
 		a.live.Close(context.Background())
 	}
 	if o.listener == nil {
-		return nil
-	}
-	if err := o.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
 	}
-	return nil
+	if e := o.listener.Close(); !errors.Is(e, net.ErrClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
 }

@@ -63,7 +63,7 @@ func exits(t *testing.T) (*doors, *[]receipts.Change) {
 	}
 	t.Cleanup(func() { _ = host.Close(context.Background()) })
 	cfg := config.Default()
-	up, err := newUpstream(&cfg, false)
+	up, err := newUpstream(&cfg, nil, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -187,7 +187,11 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 		return 0, err
 	}
 	defer host.Close(context.WithoutCancel(ctx))
-	up, err := newUpstream(cfg, o.dev)
+	inject, err := injectorsOf(cfg)
+	if err != nil {
+		return 0, err
+	}
+	up, err := newUpstream(cfg, inject, func(session, _ string) { gk.Tripped(session) }, o.dev)
 	if err != nil {
 		return 0, err
 	}

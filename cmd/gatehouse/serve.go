@@ -165,7 +165,11 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		return nil, err
 	}
 	n.onClose(func() { n.logged("wasm", host.Close(context.WithoutCancel(ctx))) })
-	up, err := newUpstream(cfg, o.dev)
+	inject, err := injectorsOf(cfg)
+	if err != nil {
+		return nil, err
+	}
+	up, err := newUpstream(cfg, inject, n.tripped, o.dev)
 	if err != nil {
 		return nil, err
 	}
@@ -323,6 +327,13 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, opera
 		return nil
 	})
 	return nil
+}
+
+// tripped ends a session whose answer held a connection's credential. Whoever
+// owns the credential must replace it: the other side has shown it.
+func (n *node) tripped(session, connection string) {
+	n.log.Error("an answer held a credential: replace it", slog.String("session", session), slog.String("connection", connection))
+	n.gk.Tripped(session)
 }
 
 // wait blocks until the node has stopped, and releases what it holds.

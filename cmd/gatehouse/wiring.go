@@ -62,9 +62,10 @@ func newLocal(cfg *config.Config, s state, blobs *blob.Store) (*local.Provider, 
 }
 
 // newUpstream returns the one client that may dial. Its resolver is the
-// machine's own, unless dev substitutions bring another.
-func newUpstream(cfg *config.Config, dev bool) (*upstream.Client, error) {
-	o := upstream.Options{Internal: cfg.InternalNetworks}
+// machine's own, unless dev substitutions bring another. tripped is told of a
+// session whose answer held a credential; the receipt names the connection.
+func newUpstream(cfg *config.Config, in injectors, tripped func(session, connection string), dev bool) (*upstream.Client, error) {
+	o := upstream.Options{Internal: cfg.InternalNetworks, Inject: in, Tripped: tripped}
 	if conf, err := dns.ClientConfigFromFile("/etc/resolv.conf"); err == nil && len(conf.Servers) > 0 {
 		if server, err := netip.ParseAddr(conf.Servers[0]); err == nil {
 			o.Resolver = netip.AddrPortFrom(server, 53)

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"gatehouse/enforcers"
+	"gatehouse/enforcers/door"
+	"gatehouse/gatekeeper"
+)
+
+// mediator adds one protocol to the doors of sessions: it recognizes requests,
+// builds their actions and carries out the permitted ones.
+type mediator interface {
+	// Mediate prepares its part of one session's door.
+	Mediate(ctx context.Context, s gatekeeper.DoorSpec, g *enforcers.Gate) (mediation, error)
+}
+
+// mediation is one mediator's part of one session's door.
+type mediation struct {
+	Routes []door.Route      // asked in the mediators' order
+	Inside gatekeeper.Inside // variables and files that clients inside need
+	Close  func(code string) error
+}
+
+// mediate asks every mediator for its part. What was prepared is closed when a
+// later one fails.
+func (d *doors) mediate(ctx context.Context, s gatekeeper.DoorSpec, g *enforcers.Gate) (_ []mediation, err error) {
+	var all []mediation
+	for _, m := range d.mediators {
+		one, err := m.Mediate(ctx, s, g)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("couldn't mediate: %w", err), closeAll(all, "faulted"))
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// closeAll closes mediations, the last one first.
+func closeAll(all []mediation, code string) error {
+	var errs []error
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].Close != nil {
+			errs = append(errs, all[i].Close(code))
+		}
+	}
+	return errors.Join(errs...)
+}
