@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"gatehouse/enforcers"
 	"gatehouse/enforcers/door"
+	"gatehouse/enforcers/upstream"
 	"gatehouse/gatekeeper"
+	"gatehouse/internal/config"
+	"gatehouse/internal/journal"
+	"gatehouse/internal/notary"
 )
 
 // mediator adds one protocol to the doors of sessions: it recognizes requests,
@@ -22,6 +27,25 @@ type mediation struct {
 	Routes []door.Route      // asked in the mediators' order
 	Inside gatekeeper.Inside // variables and files that clients inside need
 	Close  func(code string) error
+}
+
+// parts are what mediators are made from.
+type parts struct {
+	cfg     *config.Config
+	state   state // run has no keys and logs folder
+	up      *upstream.Client
+	inject  injectors // a mediator adds its own connections
+	journal *journal.Journal
+	notary  *notary.Notary
+	dev     bool
+	log     *slog.Logger
+}
+
+// mediatorsOf makes the mediators in the order in which a door asks them: the
+// most specific first.
+func mediatorsOf(ctx context.Context, p parts) ([]mediator, error) {
+	var all []mediator
+	return all, nil
 }
 
 // mediate asks every mediator for its part. What was prepared is closed when a

@@ -202,6 +202,9 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 	}
 	dev := o.dev && !cfg.Dev.Zero()
 	exits := &doors{host: host, up: up, modules: modulesOf(cfg), control: n.Control().Append, dev: dev, log: log}
+	if exits.mediators, err = mediatorsOf(ctx, parts{cfg: cfg, state: state{dir: dir}, up: up, inject: inject, journal: j, notary: n, dev: dev, log: log}); err != nil {
+		return 0, err
+	}
 	lint := lintContext(cfg, nil)
 	lint.Endpoints[runEndpoint] = "cron"
 	if o.keys != "" {
