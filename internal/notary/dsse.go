@@ -94,8 +94,12 @@ func (n *Notary) Envelope(ctx context.Context, session string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("envelope: %w", err)
 	}
-	pae := fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(payload), payload)
 	return json.Marshal(envelope{payloadType, base64.StdEncoding.EncodeToString(payload), []signature{{
-		n.sealID, base64.StdEncoding.EncodeToString(ed25519.Sign(n.o.Keys.seal, pae)),
+		n.sealID, base64.StdEncoding.EncodeToString(ed25519.Sign(n.o.Keys.seal, authenticated(payloadType, payload))),
 	}}})
+}
+
+// authenticated is DSSE's pre-authentication encoding: what is signed.
+func authenticated(payloadType string, payload []byte) []byte {
+	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(payload), payload)
 }
