@@ -44,6 +44,8 @@ func Attempt(args []string) int {
 		}
 	case len(args) == 2 && args[0] == "bomb":
 		return bomb(args[1])
+	case len(args) == 2 && args[0] == "poison":
+		return poison(args[1])
 	}
 	return exitUsage
 }

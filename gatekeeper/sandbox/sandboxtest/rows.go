@@ -16,6 +16,7 @@ var rows = []row{
 	{"contract", "exit codes and reasons", "", false, exits},
 	{"contract", "order and idempotence", "", false, order},
 	{"SB-17", "two sessions at once", sandbox.FilesystemPrivate, false, twoSessions},
+	{"SB-34", "links and names in /gatehouse/out", sandbox.FilesystemPrivate, false, outward},
 	{"SB-36", "process bomb", sandbox.Unprivileged, true, processBomb},
 	{"SB-37", "memory bomb", sandbox.ResourceLimited, true, memoryBomb},
 	{"SB-38", "disk bomb", sandbox.FilesystemPrivate, true, diskBomb},
@@ -24,6 +25,8 @@ var rows = []row{
 	{"SB-41", "output flood", "", true, flood},
 	{"SB-41", "tripwire on the output", "", false, tripwire},
 	{"SB-42", "daemons", sandbox.Supervised, false, daemons},
+	{"SB-46", "a poisoned cache", sandbox.FilesystemPrivate, false, poisonedCache},
+	{"SB-47", "environment of the agent's own tools", sandbox.EnvironmentClean, false, tools},
 	{"SB-50", "a door that is gone", sandbox.DoorOnly, false, doorGone},
 }
 

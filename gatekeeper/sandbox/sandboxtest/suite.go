@@ -4,8 +4,11 @@ package sandboxtest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +29,9 @@ type Suite struct {
 	Canaries []string
 	// Quick leaves out the cases that exhaust something.
 	Quick bool
+	// Extra are cases that need more than a provider, run after the suite's own:
+	// SB-49 needs a whole door.
+	Extra []Extra
 
 	mu    sync.Mutex
 	count int
@@ -49,6 +55,13 @@ func Test(t *testing.T, s *Suite) {
 	}
 }
 
+// Extra is one case that the caller judges. An error is a failed case.
+type Extra struct {
+	ID, Name string
+	Proves   sandbox.Capability
+	Judge    func(context.Context) (evidence string, err error)
+}
+
 // row is one case that needs more than the probe.
 type row struct {
 	id, name string
@@ -62,9 +75,18 @@ var errAbsent = errors.New("not declared")
 
 // Run runs every case, in order.
 func (s *Suite) Run(ctx context.Context) []sandbox.Case {
+	remove, err := s.plant()
+	if err != nil {
+		return []sandbox.Case{{ID: "suite", Name: "plant canaries", Outcome: sandbox.Failed, Evidence: err.Error()}}
+	}
+	defer remove()
 	cases := s.probe(ctx, "no door", false)
 	cases = append(cases, s.probe(ctx, "door", true)...)
-	for _, r := range rows {
+	all := slices.Clone(rows)
+	for _, e := range s.Extra {
+		all = append(all, row{e.ID, e.Name, e.Proves, false, func(ctx context.Context, _ *Suite) (string, error) { return e.Judge(ctx) }})
+	}
+	for _, r := range all {
 		if r.heavy && s.Quick {
 			continue
 		}
@@ -83,6 +105,30 @@ func (s *Suite) Run(ctx context.Context) []sandbox.Case {
 	}
 	return cases
 }
+
+// plant puts a canary of the suite's own where a secret of the host could lie:
+// the node's environment and a file that everybody may read. Spec.Canaries then
+// tells each probe what it must find nowhere.
+func (s *Suite) plant() (remove func(), err error) {
+	canary := "gatehouse-conformance-" + rand.Text()
+	f, err := os.CreateTemp("", "gatehouse-conformance-")
+	if err != nil {
+		return nil, fmt.Errorf("plant a canary: %w", err)
+	}
+	_, err = f.WriteString(canary)
+	if err := errors.Join(err, f.Chmod(0o644), f.Close(), os.Setenv(canaryVariable, canary)); err != nil {
+		return nil, fmt.Errorf("plant a canary: %w", err)
+	}
+	given := s.Canaries
+	s.Canaries = append(slices.Clone(given), canary)
+	return func() {
+		s.Canaries = given
+		_ = os.Unsetenv(canaryVariable)
+		_ = os.Remove(f.Name())
+	}, nil
+}
+
+const canaryVariable = "GATEHOUSE_CONFORMANCE_CANARY"
 
 // spec returns a new session's Spec.
 func (s *Suite) spec(argv ...string) sandbox.Spec {
