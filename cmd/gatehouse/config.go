@@ -24,7 +24,7 @@ func (c *cli) configCommand() *cobra.Command {
 	check := &cobra.Command{
 		Use: "check", Short: "Read the file and resolve every secret reference", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(c.file(cmd))
+			cfg, err := loadConfig(c.file(cmd))
 			if err != nil {
 				return err
 			}

@@ -67,7 +67,7 @@ func examine(ctx context.Context, path string) []finding {
 	add := func(check, level, detail, fix string) { found = append(found, finding{check, level, detail, fix}) }
 	bad := func(check string, err error) { add(check, levelFail, err.Error(), problem.HintOf(err)) }
 
-	cfg, err := config.Load(path)
+	cfg, err := loadConfig(path)
 	if err != nil {
 		bad("config", err)
 		fallback := config.Default()

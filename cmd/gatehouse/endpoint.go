@@ -97,7 +97,7 @@ func (c *cli) endpointTest() *cobra.Command {
 			"when an answer is another.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := config.Load(c.file(cmd))
+			cfg, err := loadConfig(c.file(cmd))
 			if err != nil {
 				return err
 			}

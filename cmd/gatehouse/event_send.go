@@ -112,7 +112,7 @@ func (c *cli) eventSend() *cobra.Command {
 			"A Linear body's webhookTimestamp becomes the present: an old one would be refused. Exit 3 when the answer is not 200.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cfg, err := config.Load(c.file(cmd))
+			cfg, err := loadConfig(c.file(cmd))
 			if err != nil {
 				return err
 			}

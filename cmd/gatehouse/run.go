@@ -83,7 +83,7 @@ func (c *cli) runConfig(cmd *cobra.Command) (*config.Config, error) {
 		cfg := config.Default()
 		return &cfg, nil
 	}
-	return config.Load(path)
+	return loadConfig(path)
 }
 
 // asRun returns the bundle's source with what the command line changes: the

@@ -43,7 +43,7 @@ func (c *cli) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run a node", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load(c.file(cmd))
+			cfg, err := loadConfig(c.file(cmd))
 			if err != nil {
 				return err
 			}
@@ -144,9 +144,6 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	if err != nil {
 		return nil, err
 	}
-	if n.intake, err = ingest.New(ctx, ingest.Options{Journal: n.journal, Blobs: blobs, Endpoints: endpoints, Log: o.log, Seen: seen(metrics)}); err != nil {
-		return nil, err
-	}
 	busOptions := bus.Options{Node: cfg.Node, URL: cfg.NATS.URL, Creds: cfg.Path(cfg.NATS.Creds), Log: o.log}
 	if busOptions.URL == "" {
 		busOptions.Dir = state.nats
@@ -155,6 +152,12 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		return nil, err
 	}
 	n.onClose(func() { n.logged("bus", n.bus.Close()) })
+	behind := newBacklog(n.journal, n.bus, cfg.NATS.Backlog)
+	if n.intake, err = ingest.New(ctx, ingest.Options{
+		Journal: n.journal, Blobs: blobs, Endpoints: endpoints, Log: o.log, Seen: seen(metrics), Room: behind.err,
+	}); err != nil {
+		return nil, err
+	}
 	if n.cron, err = n.schedules(ctx, cfg); err != nil {
 		return nil, err
 	}
@@ -214,6 +217,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	health := &diag.Health{}
 	health.Check("journal", n.journal.Err)
 	health.Check("bus", func() error { return n.bus.Status().Err })
+	health.Check("streams", behind.err)
 	n.do = commands{gk: n.gk, notary: n.notary, keys: n.keys, bus: n.bus, blobs: blobs, exits: exits}
 	operator, err := api.New(api.Options{
 		View: n.view, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state),

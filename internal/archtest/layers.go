@@ -16,7 +16,7 @@ var layers = []layer{
 	}},
 	{"nouns", []string{"internal/event", "gatekeeper/bundle", "receipts"}},
 	{"decide", []string{"enforcers"}},
-	{"engines", []string{"wasm/*", "internal/notary", "internal/bus", "internal/secretstore"}},
+	{"engines", []string{"wasm/*", "internal/notary", "internal/bus", "internal/secretstore", "internal/secretstore/storetest"}},
 	{"out", []string{"enforcers/upstream", "enforcers/spend"}},
 	{"in", []string{"enforcers/door", "ingest/*", "gatekeeper/sandbox/*"}},
 	{"mediate", []string{"enforcers/git", "enforcers/model", "enforcers/operations", "enforcers/telemetry"}},

@@ -19,6 +19,8 @@ type Config struct {
 	// State is the folder of journal, blobs, keys, embedded NATS store and
 	// caches. Relative paths are relative to the file. Default ./state.
 	State string `yaml:"state,omitempty"`
+	// Secrets is the encrypted store that ${secret:NAME} reads.
+	Secrets Secrets `yaml:"secrets,omitempty"`
 	// Node names this node in subjects: [a-z0-9-], 1..32. Default "node-1".
 	Node string `yaml:"node,omitempty" validate:"omitempty,max=32,nodename"`
 	// NATS is empty for the embedded server.
@@ -58,6 +60,12 @@ type Config struct {
 	path string // of the file, for relative paths
 }
 
+// Secrets is the node's encrypted secret store.
+type Secrets struct {
+	File     string `yaml:"file,omitempty"`     // default secrets/secrets.age in the state folder
+	Identity Secret `yaml:"identity,omitempty"` // ${env:NAME} or ${file:PATH}; default: the file "identity" beside it
+}
+
 // Listen holds the addresses of the three listeners, host:port each.
 type Listen struct {
 	Hooks    string `yaml:"hooks,omitempty" validate:"omitempty,hostport"`    // the only one meant to be public
@@ -75,6 +83,9 @@ type TLS struct {
 type NATS struct {
 	URL   string `yaml:"url,omitempty"`   // nats://a,nats://b
 	Creds string `yaml:"creds,omitempty"` // file
+	// Backlog is how many records may wait for the streams, embedded ones too,
+	// before deliveries are refused with 503; 0 is 100,000.
+	Backlog int `yaml:"backlog,omitempty" validate:"gte=0"`
 }
 
 // Endpoint is one configured webhook URL, or a cron schedule.

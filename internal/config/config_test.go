@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gatehouse/internal/problem"
+	"gatehouse/internal/secret"
 )
 
 func write(t *testing.T, text string) string {
@@ -68,6 +70,8 @@ func TestLoad(t *testing.T) {
 		"hook_unlisted":      {asker("connection: gh, hook: {repository: \"2\", id: 9}", "credential: \"${env:GH_SECRET}\""), "not in repositories", ""},
 		"hook_no_id":         {asker("connection: gh, hook: {repository: \"1\"}", "credential: \"${env:GH_SECRET}\""), "endpoints[0].hook.id", ""},
 		"hook_on_sentry":     {"endpoints: [{name: e, source: sentry, secrets: [\"${env:GH_SECRET}\"], connection: gh}]", "only source github takes connection", ""},
+		"store_not_open":     {"endpoints: [{name: main, source: github, secrets: [\"${secret:hook}\"]}]", "endpoints[0].secrets[0]: the secret store is not open here", "${env:NAME}"},
+		"identity_in_store":  {"secrets: {identity: \"${secret:self}\"}", "secrets.identity: the secret store is not open here", ""},
 		"secret_file_absent": {"endpoints: [{name: main, source: github, secrets: [\"${file:nope.key}\"]}]", "couldn't read the secret's file", "0600"},
 	}
 	for name, c := range cases {
@@ -124,7 +128,8 @@ func TestSecretFileAndPaths(t *testing.T) {
 // shows may be pasted into an issue.
 func TestPrintShowsNoSecret(t *testing.T) {
 	t.Setenv("GH_SECRET", "s3cret-canary")
-	c, err := Load(write(t, "endpoints: [{name: main, source: github, secrets: [\"${env:GH_SECRET}\"]}]\n"))
+	c, err := Load(write(t, "endpoints: [{name: main, source: github, secrets: [\"${env:GH_SECRET}\"]}]\n"+
+		"connections: [{name: pkg, kind: http, host: packages.example.com, scheme: bearer, credential: \"${env:GH_SECRET}\"}]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +140,7 @@ func TestPrintShowsNoSecret(t *testing.T) {
 	if strings.Contains(string(out), "s3cret-canary") {
 		t.Error("the secret is printed")
 	}
-	if !strings.Contains(string(out), "${env:GH_SECRET}") {
+	if strings.Count(string(out), "${env:GH_SECRET}") != 2 {
 		t.Errorf("the reference is lost:\n%s", out)
 	}
 	// What is printed is itself a valid file that means the same.
@@ -158,5 +163,34 @@ func TestSchemaKnowsEveryKey(t *testing.T) {
 		if !strings.Contains(string(b), `"`+key+`"`) {
 			t.Errorf("schema lacks %s", key)
 		}
+	}
+}
+
+func TestSecretStore(t *testing.T) {
+	t.Setenv("GH_IDENTITY", "AGE-KEY")
+	path := write(t, `secrets: {file: kept/secrets.age, identity: "${env:GH_IDENTITY}"}
+connections: [{name: pkg, kind: http, host: packages.example.com, scheme: bearer, credential: "${secret:pkg.token}"}]
+`)
+	c, err := LoadWith(path, func(c *Config, name string) (secret.Value, error) {
+		if name != "pkg.token" || !c.Secrets.Identity.Value().Equal([]byte("AGE-KEY")) {
+			t.Errorf("asked for %s under %q", name, c.Secrets.Identity.Value().Reveal())
+		}
+		return secret.FromString("s3cret-canary"), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Connections[0].Credential.Value(); !got.Equal([]byte("s3cret-canary")) {
+		t.Error("the store's value was not taken")
+	}
+	file := filepath.Join(filepath.Dir(path), "kept", "secrets.age")
+	if c.SecretsFile() != file || !slices.Contains(c.Private(), file) {
+		t.Errorf("file %s, private %v", c.SecretsFile(), c.Private())
+	}
+	_, err = LoadWith(path, func(*Config, string) (secret.Value, error) {
+		return secret.Value{}, problem.New(problem.NotFound, "there is no secret pkg.token", "set it")
+	})
+	if problem.CodeOf(err) != problem.ConfigInvalid || problem.HintOf(err) != "set it" || !strings.Contains(err.Error(), "connections[0].credential") {
+		t.Errorf("got %v, hint %q", err, problem.HintOf(err))
 	}
 }

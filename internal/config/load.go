@@ -27,13 +27,23 @@ const minRetain = 7 * 24 * time.Hour
 
 // Load reads path, fills defaults, resolves every secret reference and
 // validates. Every error is a *problem.Error with code config_invalid and
-// names the file and the key.
-func Load(path string) (*Config, error) { return load(path, true) }
+// names the file and the key. ${secret:NAME} is an error: LoadWith reads it.
+func Load(path string) (*Config, error) { return LoadWith(path, nil) }
+
+// LoadWith is Load with the store that ${secret:NAME} reads.
+func LoadWith(path string, store Lookup) (*Config, error) {
+	c, err := Check(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.resolve(store); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
 
 // Check is Load without resolving secrets, for machines that do not hold them.
-func Check(path string) (*Config, error) { return load(path, false) }
-
-func load(path string, resolve bool) (*Config, error) {
+func Check(path string) (*Config, error) {
 	src, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, problem.New(problem.ConfigInvalid, path+": no such file", "run `gatehouse init` to write a commented one, or name another with --config")
@@ -52,11 +62,6 @@ func load(path string, resolve bool) (*Config, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	if resolve {
-		if err := c.resolve(); err != nil {
-			return nil, err
-		}
-	}
 	return &c, nil
 }
 
@@ -71,6 +76,14 @@ func (c *Config) Path(p string) string {
 // StateDir returns the state folder as a path that the process can open.
 func (c *Config) StateDir() string { return c.Path(c.State) }
 
+// SecretsFile returns the file of the encrypted secret store.
+func (c *Config) SecretsFile() string {
+	if c.Secrets.File == "" {
+		return filepath.Join(c.StateDir(), "secrets", "secrets.age")
+	}
+	return c.Path(c.Secrets.File)
+}
+
 // CheckpointDirs returns the folders that keep checkpoints, absolute.
 func (c *Config) CheckpointDirs() []string {
 	dirs := make([]string, len(c.Checkpoints))
@@ -83,12 +96,13 @@ func (c *Config) CheckpointDirs() []string {
 // Private returns the files and folders that hold the node's own secrets: the
 // state folder, the TLS key, and every file that a reference names.
 func (c *Config) Private() []string {
-	out := []string{c.StateDir()}
+	out := []string{c.StateDir(), c.SecretsFile()}
 	add := func(s Secret) {
 		if m := reference.FindStringSubmatch(s.ref); m != nil && m[1] == "file" {
 			out = append(out, c.Path(m[2]))
 		}
 	}
+	add(c.Secrets.Identity)
 	for _, e := range c.Endpoints {
 		for _, s := range e.Secrets {
 			add(s)
@@ -106,23 +120,32 @@ func (c *Config) Private() []string {
 	return out
 }
 
-func (c *Config) resolve() error {
-	base := filepath.Dir(c.path)
+// ResolveIdentity resolves the reference of the secret store's identity alone,
+// for whoever opens the store of a configuration that was only checked. The
+// identity cannot be in the store itself.
+func (c *Config) ResolveIdentity() error {
+	return c.Secrets.Identity.resolve("secrets.identity", c, nil)
+}
+
+func (c *Config) resolve(store Lookup) error {
+	if err := c.ResolveIdentity(); err != nil {
+		return err
+	}
 	for i := range c.Endpoints {
 		e := &c.Endpoints[i]
 		for k := range e.Secrets {
-			if err := e.Secrets[k].resolve(fmt.Sprintf("endpoints[%d].secrets[%d]", i, k), base); err != nil {
+			if err := e.Secrets[k].resolve(fmt.Sprintf("endpoints[%d].secrets[%d]", i, k), c, store); err != nil {
 				return err
 			}
 		}
 	}
 	for i := range c.Connections {
 		n := &c.Connections[i]
-		if err := n.Credential.resolve(fmt.Sprintf("connections[%d].credential", i), base); err != nil {
+		if err := n.Credential.resolve(fmt.Sprintf("connections[%d].credential", i), c, store); err != nil {
 			return err
 		}
 		if n.App != nil {
-			if err := n.App.Key.resolve(fmt.Sprintf("connections[%d].app.key", i), base); err != nil {
+			if err := n.App.Key.resolve(fmt.Sprintf("connections[%d].app.key", i), c, store); err != nil {
 				return err
 			}
 		}

@@ -32,7 +32,7 @@ func Schema() ([]byte, error) {
 
 // JSONSchema says that a secret is a reference.
 func (Secret) JSONSchema() *jsonschema.Schema {
-	return &jsonschema.Schema{Type: "string", Pattern: reference.String(), Description: "a reference: ${env:NAME} or ${file:PATH}"}
+	return &jsonschema.Schema{Type: "string", Pattern: reference.String(), Description: "a reference: ${env:NAME}, ${file:PATH} or ${secret:NAME}"}
 }
 
 // JSONSchema says how a duration is written.

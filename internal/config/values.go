@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,21 +12,21 @@ import (
 	"gatehouse/internal/secret"
 )
 
-// Secret is a reference to a secret: ${env:NAME}, ${file:PATH}, or a name in
-// the encrypted store once there is one. A literal is refused, so that a
+// Secret is a reference to a secret: ${env:NAME}, ${file:PATH}, or ${secret:NAME}
+// for one in the node's encrypted store. A literal is refused, so that a
 // configuration file can be shown to anyone.
 type Secret struct {
 	ref   string // as written
 	value secret.Value
 }
 
-var reference = regexp.MustCompile(`^\$\{(env|file):([^}]+)\}$`)
+var reference = regexp.MustCompile(`^\$\{(env|file|secret):([^}]+)\}$`)
 
 // UnmarshalText keeps the reference; Load resolves it.
 func (s *Secret) UnmarshalText(b []byte) error {
 	if !reference.Match(b) {
 		return problem.New(problem.ConfigInvalid, "a secret is written as a reference, never as a literal",
-			"use ${env:NAME} or ${file:PATH}")
+			"use ${env:NAME}, ${file:PATH} or ${secret:NAME}")
 	}
 	s.ref = string(b)
 	return nil
@@ -39,11 +38,19 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.ref), nil }
 // Ref returns the reference as written, "" if none.
 func (s Secret) Ref() string { return s.ref }
 
+// IsZero reports whether nothing is referred to. Without it the encoder, which
+// sees no field of a Secret, leaves every one out.
+func (s Secret) IsZero() bool { return s.ref == "" }
+
 // Value returns the resolved secret.
 func (s Secret) Value() secret.Value { return s.value }
 
+// Lookup reads a secret from the node's encrypted store. It is called for
+// ${secret:NAME} alone, when the other references of c's own are resolved.
+type Lookup func(c *Config, name string) (secret.Value, error)
+
 // resolve reads the secret. where names the key for the error.
-func (s *Secret) resolve(where, base string) error {
+func (s *Secret) resolve(where string, c *Config, store Lookup) error {
 	if s.ref == "" {
 		return nil
 	}
@@ -58,16 +65,21 @@ func (s *Secret) resolve(where, base string) error {
 		}
 		text = v
 	case "file":
-		path := m[2]
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(base, path)
-		}
-		b, err := os.ReadFile(path)
+		b, err := os.ReadFile(c.Path(m[2]))
 		if err != nil {
 			return problem.Wrap(err, problem.ConfigInvalid, fmt.Sprintf("%s: couldn't read the secret's file", where), "check the path and its mode (0600)")
 		}
 		// Editors end files with a newline that no vendor signed with.
 		text = strings.TrimRight(string(b), "\r\n")
+	case "secret":
+		if store == nil {
+			return problem.New(problem.ConfigInvalid, where+": the secret store is not open here", "use ${env:NAME} or ${file:PATH}")
+		}
+		v, err := store(c, m[2])
+		if err != nil {
+			return problem.Wrap(err, problem.ConfigInvalid, fmt.Sprintf("%s: couldn't read the secret %s", where, m[2]), problem.HintOf(err))
+		}
+		text = string(v.Reveal())
 	}
 	if text == "" {
 		return problem.New(problem.ConfigInvalid, fmt.Sprintf("%s: the secret %s is empty", where, s.ref),
