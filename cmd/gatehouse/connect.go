@@ -46,16 +46,24 @@ func (c *cli) connecting(cmd *cobra.Command, endpoint string) (*config.Config, s
 func (c *cli) connectGitHub() *cobra.Command {
 	var endpoint string
 	var app githubApp
+	var made newApp
 	cmd := &cobra.Command{
-		Use: "github", Short: "Make a GitHub webhook secret; print the fields of the hook or App and the YAML",
+		Use: "github", Short: "Make a GitHub webhook secret or App; print the fields of the hook or App and the YAML",
 		Long: "Make a GitHub webhook secret, write it to a 0600 file beside the configuration, and print the fields of the hook\n" +
 			"and the YAML of the endpoint. With --app-id and --app-key the hook is a GitHub App's: the node can then ask GitHub for\n" +
-			"deliveries that never came and for what an author may do. The configuration is not changed: it has one author.",
+			"deliveries that never came and for what an author may do. With --create-app GitHub makes the App from a manifest that\n" +
+			"a page on loopback hands over, and its key and secret are fetched. The configuration is not changed: it has one author.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, dir, err := c.connecting(cmd, endpoint)
 			if err != nil {
 				return err
+			}
+			if made.create {
+				if err := app.free(cfg, dir); err != nil {
+					return err
+				}
+				return c.createApp(cmd.Context(), cfg, dir, endpoint, app, made)
 			}
 			if err := app.check(cfg, dir); err != nil {
 				return err
@@ -86,13 +94,8 @@ On the App's page, Permissions & events
   Repository      Metadata: read-only; what else your events and bundles need
   Events          the kinds your bundles match, for example Workflow run
 
-In gatehouse.yaml, under connections:
-  - {name: %[4]s, kind: scm, provider: github, app: {id: %[5]d, key: "${file:%[6]s}"}%[7]s}
-In gatehouse.yaml, under endpoints:
-  - {name: %[2]s, source: github, secrets: ["${file:%[3]s}"], connection: %[4]s}
-
-Then: gatehouse config check, and gatehouse endpoint test %[2]s once the node runs
-`, publicURL(cfg, endpoint), endpoint, name, app.connection, app.id, app.key, app.server())
+`, publicURL(cfg, endpoint))
+			fmt.Fprint(c.out, app.yaml(endpoint))
 			return nil
 		},
 	}
@@ -103,6 +106,12 @@ Then: gatehouse config check, and gatehouse endpoint test %[2]s once the node ru
 	f.StringVar(&app.connection, "connection", "github-main", "name of the App's connection")
 	f.StringVar(&app.api, "api", "", "API of an Enterprise Server: https://HOST/api/v3/")
 	f.StringVar(&app.ca, "ca", "", "PEM file of the authority that signed the Enterprise Server's certificate")
+	f.BoolVar(&made.create, "create-app", false, "have GitHub make the App from a manifest")
+	f.StringVar(&made.name, "app-name", "", "name of the App to make")
+	f.StringVar(&made.organization, "organization", "", "organization that will own the App; without it you do")
+	f.StringSliceVar(&made.events, "events", []string{"workflow_run"}, "events of the App to make; each brings its read permission")
+	f.StringSliceVar(&made.permissions, "permissions", nil, "further permissions, for example contents=write,pull_requests=write")
+	f.BoolVar(&made.dev, "dev", false, "put the configuration's dev substitutions in force for --create-app")
 	return cmd
 }
 
@@ -110,6 +119,32 @@ Then: gatehouse config check, and gatehouse endpoint test %[2]s once the node ru
 type githubApp struct {
 	id                       int64
 	key, connection, api, ca string
+}
+
+// inside returns a path of the command line, from the configuration's folder.
+func inside(dir, p string) string {
+	if filepath.IsAbs(p) {
+		return p
+	}
+	return filepath.Join(dir, p)
+}
+
+// free refuses a connection that is there, and an API that is none.
+func (a githubApp) free(cfg *config.Config, dir string) error {
+	for _, n := range cfg.Connections {
+		if n.Name == a.connection {
+			return problem.New(problem.Conflict, fmt.Sprintf("connection %q is configured already", a.connection), "name another with --connection")
+		}
+	}
+	if _, _, err := apiOf(config.Connection{Name: a.connection, API: a.api}); err != nil {
+		return err
+	}
+	if a.ca != "" {
+		if _, err := rootsOf(inside(dir, a.ca)); err != nil {
+			return problem.Wrap(err, problem.Usage, "couldn't read --ca", "give a PEM file with the authority's certificate")
+		}
+	}
+	return nil
 }
 
 // check refuses what the node would not start with.
@@ -120,40 +155,33 @@ func (a githubApp) check(cfg *config.Config, dir string) error {
 	if a.id == 0 {
 		return nil
 	}
-	in := func(p string) string {
-		if filepath.IsAbs(p) {
-			return p
-		}
-		return filepath.Join(dir, p)
-	}
-	for _, n := range cfg.Connections {
-		if n.Name == a.connection {
-			return problem.New(problem.Conflict, fmt.Sprintf("connection %q is configured already", a.connection), "name another with --connection")
-		}
-	}
-	info, err := os.Stat(in(a.key))
+	key := inside(dir, a.key)
+	info, err := os.Stat(key)
 	if err != nil {
 		return problem.Wrap(err, problem.Usage, "couldn't read --app-key", "")
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return problem.New(problem.ConfigInvalid, a.key+" can be read by others", "chmod 600 "+a.key)
 	}
-	pem, err := os.ReadFile(in(a.key))
+	pem, err := os.ReadFile(key)
 	if err != nil {
 		return problem.Wrap(err, problem.Usage, "couldn't read --app-key", "")
 	}
 	if _, err := github.NewApp(a.id, secret.New(pem)); err != nil {
 		return err
 	}
-	if _, _, err := apiOf(config.Connection{Name: a.connection, API: a.api}); err != nil {
-		return err
-	}
-	if a.ca != "" {
-		if _, err := rootsOf(in(a.ca)); err != nil {
-			return problem.Wrap(err, problem.Usage, "couldn't read --ca", "give a PEM file with the authority's certificate")
-		}
-	}
-	return nil
+	return a.free(cfg, dir)
+}
+
+// yaml is what the configuration wants for an App's endpoint and connection.
+func (a githubApp) yaml(endpoint string) string {
+	return fmt.Sprintf(`In gatehouse.yaml, under connections:
+  - {name: %[3]s, kind: scm, provider: github, app: {id: %[4]d, key: "${file:%[5]s}"}%[6]s}
+In gatehouse.yaml, under endpoints:
+  - {name: %[1]s, source: github, secrets: ["${file:%[2]s}"], connection: %[3]s}
+
+Then: gatehouse config check, and gatehouse endpoint test %[1]s once the node runs
+`, endpoint, endpoint+".key", a.connection, a.id, a.key, a.server())
 }
 
 // server is the part of the connection's YAML that names an Enterprise Server.
@@ -171,12 +199,24 @@ func (a githubApp) server() string {
 // writeSecret writes a fresh secret to a new 0600 file.
 func writeSecret(path string) error { return writeSecretOf(path, newSecret(github.Name)) }
 
+// absent refuses to overwrite what is there.
+func absent(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return exists(path)
+	}
+	return nil
+}
+
+func exists(path string) error {
+	return problem.New(problem.Conflict, path+" exists", "remove it, or name another endpoint with --endpoint or connection with --connection")
+}
+
 // writeSecretOf is writeSecretFile with the words for a person.
 func writeSecretOf(path string, value secret.Value) error {
 	err := writeSecretFile(path, value)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return problem.New(problem.Conflict, path+" exists", "remove it, or name another endpoint with --endpoint")
+		return exists(path)
 	case err != nil:
 		return fmt.Errorf("couldn't write the secret: %w", err)
 	}
