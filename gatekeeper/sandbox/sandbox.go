@@ -84,6 +84,13 @@ type Provider interface {
 	Start(ctx context.Context, s Spec, door net.Listener) (Sandbox, error)
 }
 
+// Versioned is a Provider that says what it runs: a digest of everything that a
+// conformance report rests on beside the node's own program. A report about
+// another version is worth nothing.
+type Versioned interface {
+	Version() (digest string, err error)
+}
+
 // Sandbox is one started sandbox.
 type Sandbox interface {
 	// Probe runs the negative cases in the same process, uid, filter and mounts

@@ -4,6 +4,8 @@ package local
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +14,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"gatehouse/gatekeeper/sandbox"
 	"gatehouse/internal/problem"
@@ -122,6 +126,28 @@ func New(o Options) (*Provider, error) {
 
 // Name returns "local".
 func (p *Provider) Name() string { return "local" }
+
+// Version is the digest of gatehouse-init, bubblewrap and the kernel's release.
+func (p *Provider) Version() (string, error) {
+	h := sha256.New()
+	for _, path := range []string{p.init.path, p.o.Bwrap} {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", fmt.Errorf("local provider: version: %w", err)
+		}
+		_, err = io.Copy(h, f)
+		_ = f.Close()
+		if err != nil {
+			return "", fmt.Errorf("local provider: version: %w", err)
+		}
+	}
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "", fmt.Errorf("local provider: version: %w", err)
+	}
+	h.Write(u.Release[:])
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
 
 // Capabilities returns what this provider declares on this machine.
 func (p *Provider) Capabilities() map[sandbox.Capability]bool {
