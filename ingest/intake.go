@@ -42,6 +42,10 @@ type Options struct {
 	Now    func() time.Time  // time.Now by default
 	Log    *slog.Logger      // discarded by default
 	Seen   func(Observation) // called after every answer; may be nil
+	// Room says why no new delivery is taken just now, nil when one is; may be
+	// nil. It is asked only for what the journal does not know yet: repeats are
+	// answered as ever.
+	Room func() error
 }
 
 // Observation is what metrics learn of one request.
@@ -362,6 +366,11 @@ func (in *Intake) claim(g *gate, d Delivery, doc *Doc, raw []byte, b built) (*jo
 		if known.conflict {
 			b = g.quarantine(d, doc, raw, b.Received, anomalyIDConflict)
 			continue
+		}
+		if in.o.Room != nil {
+			if err := in.o.Room(); err != nil {
+				return nil, refuseErr(err)
+			}
 		}
 		rec, err := in.record(g, d, doc, raw, &b)
 		if err != nil {

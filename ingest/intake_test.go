@@ -64,6 +64,7 @@ type nodeOptions struct {
 	now       func() time.Time
 	log       *slog.Logger
 	seen      func(ingest.Observation)
+	room      func() error
 }
 
 func githubSource(secrets ...string) (ingest.Source, error) {
@@ -100,7 +101,7 @@ func start(t *testing.T, o nodeOptions) *node {
 		t.Fatal(err)
 	}
 	n := &node{t: t, dir: o.dir, j: j}
-	n.in, err = ingest.New(context.Background(), ingest.Options{Journal: j, Blobs: blobs, Endpoints: o.endpoints, Memory: o.memory, Now: o.now, Log: o.log, Seen: o.seen})
+	n.in, err = ingest.New(context.Background(), ingest.Options{Journal: j, Blobs: blobs, Endpoints: o.endpoints, Memory: o.memory, Now: o.now, Log: o.log, Seen: o.seen, Room: o.room})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,12 +10,14 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"gatehouse/ingest"
 	"gatehouse/internal/journal/faultfs"
+	"gatehouse/internal/problem"
 )
 
 // raw opens a connection and writes the head of a signed request, with the
@@ -255,6 +257,41 @@ func TestDrain(t *testing.T) {
 	}
 	if err := <-drained; err != nil {
 		t.Error(err)
+	}
+}
+
+// A bound on what waits behind the journal: what is new is refused, what is
+// known is answered.
+func TestRoom(t *testing.T) {
+	var full atomic.Bool
+	n := start(t, nodeOptions{room: func() error {
+		if full.Load() {
+			return problem.New(problem.StreamsBehind, "behind", "")
+		}
+		return nil
+	}})
+	body := corpus(t, "github/issue_comment__created.json")
+	first := delivery{body: body, id: freshID()}
+	if a := n.send(first); a.code != 200 {
+		t.Fatalf("answered %d %s", a.code, a.raw)
+	}
+	full.Store(true)
+	at := n.j.Next()
+	other := func(text string) delivery {
+		return delivery{body: bytes.Replace(body, []byte("totally"), []byte(text), 1), id: freshID()}
+	}
+	if a := n.send(other("second")); a.code != 503 || !strings.Contains(a.raw, "streams_behind") || a.header.Get("Retry-After") == "" {
+		t.Errorf("a new delivery is answered %d %s", a.code, a.raw)
+	}
+	if a := n.send(first); a.code != 200 || !strings.Contains(a.raw, "duplicate") {
+		t.Errorf("a repeat is answered %d %s", a.code, a.raw)
+	}
+	if n.j.Next() != at {
+		t.Error("a refused delivery is in the journal")
+	}
+	full.Store(false)
+	if a := n.send(other("third")); a.code != 200 {
+		t.Errorf("with room again: %d %s", a.code, a.raw)
 	}
 }
 

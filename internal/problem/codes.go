@@ -31,6 +31,8 @@ const (
 	StreamFenced Code = "stream_fenced" // a stream holds what the journal does not
 	StoreDamage  Code = "store_damage"  // a stream lost what the journal has
 	StreamDrift  Code = "stream_drift"  // a stream's settings may lose records
+	// StreamsBehind: so many records wait for the streams that no delivery is taken.
+	StreamsBehind Code = "streams_behind"
 )
 
 // Codes of the operator API.
