@@ -42,6 +42,11 @@ type Change struct {
 	Result    string    `json:"result"`
 	Approvers uint64    `json:"approvers,omitempty"`
 	Single    bool      `json:"single_approver,omitempty"`
+	Group     string    `json:"group,omitempty" doc:"the would-block group that was marked"`
+	Status    string    `json:"status,omitempty" doc:"of the mark"`
+	Proposal  string    `json:"proposal,omitempty" doc:"the proposal that this is a step of: the leaf of its first receipt"`
+	Reason    string    `json:"reason,omitempty"`
+	Token     string    `json:"token,omitempty" doc:"API token that the person used"`
 }
 
 // maxHistory bounds one bundle's history; the control chain keeps all of it.
@@ -52,7 +57,10 @@ type bundle struct {
 	history []Change // oldest first
 }
 
-type bundles struct{ byName map[string]*bundle }
+type bundles struct {
+	byName map[string]*bundle
+	groups *groups
+}
 
 func (s *bundles) fold(m bus.Msg) error {
 	r, err := receipts.Decode(m.Data)
@@ -75,12 +83,30 @@ func (s *bundles) fold(m bus.Msg) error {
 		Node: m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], Seq: r.Seq, Leaf: receipts.Leaf(m.Data).String(),
 		Type: string(r.Type), Time: r.T, Digest: digest(c.Digest), Old: digest(c.Old), From: string(c.From), To: string(c.To),
 		Enforcer: c.Enforcer, By: c.By, Via: c.Via, Result: c.Result, Approvers: c.Approvers, Single: c.Single,
+		Group: r.X[XGroup], Status: r.X[XStatus], Proposal: r.X[XProposal], Reason: r.X[XReason], Token: r.X[XToken],
 	})
 	if len(b.history) > maxHistory {
 		b.history = b.history[1:]
 	}
-	b.row.apply(r)
+	switch {
+	case r.X[XGroup] != "":
+		s.groups.mark(r, receipts.Leaf(m.Data))
+	case r.Type == receipts.TypeApproval: // a step of a proposal: what it changes has a receipt of its own
+		b.row.step(r)
+	default:
+		b.row.apply(r)
+	}
 	return nil
+}
+
+func (b *Bundle) step(r *receipts.Receipt) {
+	b.Changed, b.Changes = r.T, b.Changes+1
+	switch version := digest(r.Change.Digest); {
+	case r.Change.Result == "waiting" && version != b.Digest:
+		b.Waiting = version
+	case r.Change.Result == "rejected" && version == b.Waiting:
+		b.Waiting = ""
+	}
 }
 
 func (b *Bundle) apply(r *receipts.Receipt) {

@@ -59,6 +59,7 @@ type session struct {
 	prev    receipts.Hash
 	opened  uint64 // stream sequence of session.open: the order of the list
 	dropped bool
+	seen    *seen // for the groups; nil for a refusal
 }
 
 type sessions struct {
@@ -67,6 +68,7 @@ type sessions struct {
 	byEvent map[string][]string
 	order   []*session // by session.open, oldest first; dropped ones are skipped
 	drops   int
+	groups  *groups
 }
 
 func (s *sessions) fold(m bus.Msg) error {
@@ -90,6 +92,9 @@ func (s *sessions) fold(m bus.Msg) error {
 		s.byID[id] = x
 		s.order = append(s.order, x)
 		s.byEvent[r.Open.Event] = append(s.byEvent[r.Open.Event], id)
+		if r.Open.State == "admitted" {
+			x.seen = &seen{id: id, event: r.Open.Event, floor: r.Open.Floor, opened: m.Seq}
+		}
 	}
 	leaf := receipts.Leaf(m.Data)
 	if x.row.Broken == "" && (r.Seq != x.next || r.Seq > 0 && r.Prev != x.prev) {
@@ -97,6 +102,13 @@ func (s *sessions) fold(m bus.Msg) error {
 	}
 	x.next, x.prev = r.Seq+1, leaf
 	x.add(r, leaf)
+	switch {
+	case x.seen == nil:
+	case r.Dec != nil:
+		s.groups.decision(x.seen, x.row.Bundle, r, leaf)
+	case r.Close != nil:
+		s.groups.ended(x.seen, r.Close.Reason)
+	}
 	if r.Type == receipts.TypeSessionOpen || r.Type == receipts.TypeSessionClose {
 		s.trim()
 	}

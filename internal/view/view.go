@@ -7,6 +7,7 @@ import (
 	"iter"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -30,6 +31,7 @@ type Options struct {
 	// Keyset checks the seals of what is shown in detail. nil shows them as
 	// unchecked.
 	Keyset *receipts.Keyset
+	Clock  func() time.Time // nil = time.Now; marks expire by it
 }
 
 // View is the fold. It is safe for concurrent use.
@@ -41,6 +43,7 @@ type View struct {
 	sessions sessions
 	events   events
 	bundles  bundles
+	groups   *groups
 	logs     map[string]Head
 	strange  uint64
 }
@@ -53,18 +56,22 @@ func New(src Source, o Options) *View {
 	if o.MaxEvents == 0 {
 		o.MaxEvents = 20_000
 	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	g := newGroups()
 	return &View{
-		o: o, src: src,
-		sessions: sessions{max: o.MaxSessions, byID: map[string]*session{}, byEvent: map[string][]string{}},
+		o: o, src: src, groups: g,
+		sessions: sessions{max: o.MaxSessions, byID: map[string]*session{}, byEvent: map[string][]string{}, groups: g},
 		events:   events{max: o.MaxEvents, byID: map[string]*eventRow{}},
-		bundles:  bundles{byName: map[string]*bundle{}},
+		bundles:  bundles{byName: map[string]*bundle{}, groups: g},
 		logs:     map[string]Head{},
 	}
 }
 
 // streams are what a view folds, each in its own order. Nothing a fold does
 // depends on how they interleave.
-var streams = []string{bus.Events, bus.Sessions, bus.Log}
+var streams = []string{bus.Events, bus.Sessions, bus.Log, bus.Actions}
 
 // Run folds what the streams hold and follows them until ctx ends; then it
 // returns nil.
@@ -114,6 +121,8 @@ func (v *View) Fold(m bus.Msg) {
 		err = v.sessions.fold(m)
 	case "control":
 		err = v.bundles.fold(m)
+	case "actions":
+		err = v.groups.action(m)
 	case "log":
 		v.logs[rest] = v.logs[rest].after(rest, m)
 	default:
