@@ -219,9 +219,14 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	health.Check("bus", func() error { return n.bus.Status().Err })
 	health.Check("streams", behind.err)
 	n.do = commands{gk: n.gk, notary: n.notary, keys: n.keys, bus: n.bus, blobs: blobs, exits: exits}
+	status := n.status(cfg, health, began, exits.dev)
+	pages, err := n.newPages(status)
+	if err != nil {
+		return nil, err
+	}
 	operator, err := api.New(api.Options{
-		View: n.view, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state),
-		Status: n.status(cfg, health, began, exits.dev),
+		View: n.view, UI: pages, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state),
+		Status: status,
 		URL:    cfg.OperatorURL(), Hosts: cfg.OperatorHosts(), Origins: cfg.OperatorOrigins(), Loopback: cfg.TLS == nil, Log: o.log,
 	})
 	if err != nil {

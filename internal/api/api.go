@@ -160,6 +160,9 @@ func withActor(ctx context.Context, a Actor, socket bool) context.Context {
 	return context.WithValue(ctx, actorKey{}, caller{a, socket})
 }
 
+// ActorOf returns who asks, for a handler that the API is mounted in front of.
+func ActorOf(ctx context.Context) Actor { return callerOf(ctx).Actor }
+
 // callerOf returns who called. Both handlers set it before a route runs.
 func callerOf(ctx context.Context) caller {
 	c, _ := ctx.Value(actorKey{}).(caller)

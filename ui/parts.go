@@ -1,0 +1,76 @@
+package ui
+
+import (
+	"context"
+	"io"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/a-h/templ"
+
+	"gatehouse/internal/problem"
+)
+
+// problemText is a problem in words for a page.
+type problemText struct{ says, hint, code string }
+
+func textOf(p *problem.Error) problemText { return problemText{p.Msg, p.Hint, string(p.Code)} }
+
+// sentence gives a message, which the CLI prints in lower case, the form of a
+// page's prose.
+func sentence(s string) string {
+	r, n := utf8.DecodeRuneInString(s)
+	if n == 0 {
+		return ""
+	}
+	s = string(unicode.ToUpper(r)) + s[n:]
+	if !strings.HasSuffix(s, ".") {
+		s += "."
+	}
+	return s
+}
+
+// moment is a time with the now it is told from.
+type moment struct{ t, now time.Time }
+
+func (m moment) iso() string { return m.t.UTC().Format(time.RFC3339Nano) }
+
+// at returns t for the page that is being made.
+func at(ctx context.Context, t time.Time) moment { return moment{t, of(ctx).now} }
+
+// short is the part of an identifier by which people tell it from others.
+func short(s string) string {
+	s = word(s)
+	if r := []rune(s); len(r) > 28 {
+		return string(r[:16]) + "…" + string(r[len(r)-8:])
+	}
+	return s
+}
+
+// stateClass maps a session's state to a class, so that no other text becomes one.
+func stateClass(s string) string {
+	switch s {
+	case "admitted", "preparing", "running", "ended", "refused":
+		return s
+	}
+	return "other"
+}
+
+// written writes a stranger's text, its escapes marked. It is no template
+// because in a pre element every blank counts.
+func written(rs []run) templ.Component {
+	return templ.ComponentFunc(func(_ context.Context, w io.Writer) error {
+		var b strings.Builder
+		for _, r := range rs {
+			if r.escape {
+				b.WriteString(`<span class="esc">` + templ.EscapeString(r.text) + `</span>`)
+			} else {
+				b.WriteString(templ.EscapeString(r.text))
+			}
+		}
+		_, err := io.WriteString(w, b.String())
+		return err
+	})
+}

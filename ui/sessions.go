@@ -1,0 +1,162 @@
+package ui
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+
+	"gatehouse/internal/problem"
+	"gatehouse/internal/view"
+)
+
+var sessionKeys = []string{"state", "reason", "bundle", "mode", "event", "parent", "provider", "id"}
+
+func sessionFields(s view.Session) map[string]string {
+	return map[string]string{
+		"state": s.State, "reason": s.Reason, "bundle": s.Bundle, "mode": s.Mode, "event": s.Event,
+		"parent": s.Parent, "provider": s.Provider, "id": s.ID,
+	}
+}
+
+func (u *UI) sessions(r *http.Request) (answer, error) {
+	f, cursor := asked(r, sessionKeys)
+	// The view's own index narrows first; what it can't say is looked at here.
+	want := view.SessionFilter{State: f.equal("state"), Reason: f.equal("reason"), Bundle: f.equal("bundle"), Mode: f.equal("mode"), Event: f.equal("event"), Parent: f.equal("parent")}
+	p, err := gather(func(after string, n int) (view.Page[view.Session], error) { return u.o.View.Sessions(want, after, n) },
+		func(s view.Session) bool { return f.holds(sessionFields(s)) }, cursor)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{title: "Sessions", body: sessionList(f, p, cursor != "")}, nil
+}
+
+// sessionRowsShown is how many receipts of a chain a page holds.
+const sessionRowsShown = 200
+
+func (u *UI) session(r *http.Request) (answer, error) {
+	id := r.PathValue("id")
+	s, err := u.o.View.Session(id)
+	if err != nil {
+		return answer{}, err
+	}
+	rows, err := u.o.View.Receipts(r.Context(), id, r.URL.Query().Get("cursor"), sessionRowsShown)
+	if err != nil {
+		return answer{}, err
+	}
+	children, err := u.o.View.Sessions(view.SessionFilter{Parent: id}, "", pageRows)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{title: "Session " + short(id), body: sessionPage(s, rows, children.Items)}, nil
+}
+
+// sessionRows is the part of a running session's page that htmx asks for again.
+func (u *UI) sessionRows(r *http.Request) (answer, error) {
+	id := r.PathValue("id")
+	s, err := u.o.View.Session(id)
+	if err != nil {
+		return answer{}, err
+	}
+	rows, err := u.o.View.Receipts(r.Context(), id, r.URL.Query().Get("cursor"), sessionRowsShown)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{part: true, body: timeline(s, rows)}, nil
+}
+
+// maxTranscript is how much of a transcript a page shows: its end, where the
+// result stands.
+const maxTranscript = 256 << 10
+
+func (u *UI) transcript(r *http.Request) (answer, error) {
+	id := r.PathValue("id")
+	s, err := u.o.View.Session(id)
+	if err != nil {
+		return answer{}, err
+	}
+	f, err := u.o.Do.Logs(r.Context(), id)
+	if err != nil {
+		return answer{}, err
+	}
+	defer f.Close()
+	var last []byte
+	total, buf := 0, make([]byte, 32<<10)
+	for {
+		n, err := f.Read(buf)
+		total += n
+		last = append(last, buf[:n]...)
+		if len(last) > 2*maxTranscript {
+			last = append(last[:0], last[len(last)-maxTranscript:]...)
+		}
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return answer{}, problem.Wrap(err, problem.Unavailable, "the transcript could not be read", "Try again.")
+		}
+	}
+	if len(last) > maxTranscript {
+		last = last[len(last)-maxTranscript:]
+	}
+	return answer{title: "Transcript " + short(id), body: transcriptPage(s, string(last), total)}, nil
+}
+
+func (u *UI) askKill(r *http.Request) (answer, error) {
+	s, err := u.o.View.Session(r.PathValue("id"))
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{title: "Kill session", body: confirm("Kill session "+short(s.ID)+"?",
+		"The agent is ended and its door closed at once. What it has done stays done.", "/ui/sessions/"+s.ID+"/kill", "Kill the session", true, "/ui/sessions/"+s.ID)}, nil
+}
+
+func (u *UI) kill(r *http.Request) (answer, error) {
+	id := r.PathValue("id")
+	if err := u.o.Do.Kill(r.Context(), id, u.o.Who(r)); err != nil {
+		return answer{}, err
+	}
+	return answer{to: "/ui/sessions/" + id}, nil
+}
+
+func (u *UI) askRetry(r *http.Request) (answer, error) {
+	s, err := u.o.View.Session(r.PathValue("id"))
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{title: "Retry session", body: confirm("Start the event of "+short(s.ID)+" again?",
+		"Its event is judged again from the beginning, under the bundles in force now.", "/ui/sessions/"+s.ID+"/retry", "Retry", false, "/ui/sessions/"+s.ID)}, nil
+}
+
+func (u *UI) retry(r *http.Request) (answer, error) {
+	id, err := u.o.Do.Retry(r.Context(), r.PathValue("id"), u.o.Who(r))
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{to: "/ui/sessions/" + id}, nil
+}
+
+func (u *UI) receipt(r *http.Request) (answer, error) {
+	id := r.PathValue("id")
+	seq, err := strconv.ParseUint(r.PathValue("seq"), 10, 64)
+	if err != nil {
+		return answer{}, problem.New(problem.NotFound, "a receipt is named by its number in the chain", "")
+	}
+	after := ""
+	for {
+		p, err := u.o.View.Receipts(r.Context(), id, after, view.MaxLimit)
+		if err != nil {
+			return answer{}, err
+		}
+		for _, rec := range p.Items {
+			if rec.Seq == seq {
+				action, err := u.o.View.Action(r.Context(), rec.Leaf)
+				if err != nil {
+					action = nil // not kept: the page says so
+				}
+				return answer{title: "Receipt " + r.PathValue("seq"), body: receiptPage(rec, action)}, nil
+			}
+		}
+		if after = p.Next; after == "" {
+			return answer{}, problem.New(problem.NotFound, "the chain has no such receipt", "")
+		}
+	}
+}

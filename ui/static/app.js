@@ -1,0 +1,106 @@
+// What the pages do beyond HTML: keys, copying, the choices of this browser,
+// and pausing what is live. Every page works without it.
+
+const store = {
+  get(name) { try { return localStorage.getItem("gatehouse." + name); } catch { return null; } },
+  set(name, value) {
+    try { value ? localStorage.setItem("gatehouse." + name, value) : localStorage.removeItem("gatehouse." + name); } catch { /* not kept */ }
+  },
+};
+
+const status = document.createElement("p");
+status.className = "toast";
+status.setAttribute("role", "status");
+document.body.append(status);
+let quiet;
+function say(text) {
+  status.textContent = text;
+  clearTimeout(quiet);
+  quiet = setTimeout(() => { status.textContent = ""; }, 2000);
+}
+
+// Rows: j and k move, Enter opens.
+const rows = () => [...document.querySelectorAll("[data-row]")];
+let row = -1;
+function move(by) {
+  const all = rows();
+  if (all.length === 0) return;
+  all.forEach((r) => r.classList.remove("at"));
+  row = Math.min(Math.max(row + by, 0), all.length - 1);
+  all[row].classList.add("at");
+  all[row].scrollIntoView({ block: "nearest" });
+  all[row].querySelector("[data-open]")?.focus({ preventScroll: true });
+}
+
+const typing = (el) => el.closest("input, textarea, select, [contenteditable]") !== null;
+let go = false;
+
+document.addEventListener("keydown", (e) => {
+  if (e.key === "Escape") {
+    document.activeElement?.blur();
+    rows().forEach((r) => r.classList.remove("at"));
+    row = -1;
+    go = false;
+    return;
+  }
+  if (e.ctrlKey || e.metaKey || e.altKey || typing(e.target) || store.get("keys") === "off") return;
+  if (go) {
+    go = false;
+    const to = document.querySelector(`[data-go="${CSS.escape(e.key)}"]`);
+    if (to) { e.preventDefault(); to.click(); }
+    return;
+  }
+  switch (e.key) {
+    case "j": move(1); break;
+    case "k": move(-1); break;
+    case "g": go = true; setTimeout(() => { go = false; }, 1500); break;
+    case "?": location.assign("/ui/help"); break;
+    default: {
+      const el = document.querySelector(`[data-key="${CSS.escape(e.key)}"]`);
+      if (!el) return;
+      if (el.matches("input, textarea, select")) el.focus(); else el.click();
+    }
+  }
+  e.preventDefault();
+});
+
+// Copying: a click on anything that carries what to copy.
+document.addEventListener("click", async (e) => {
+  const el = e.target.closest("[data-copy]");
+  if (!el || String(getSelection()) !== "") return;
+  try {
+    await navigator.clipboard.writeText(el.dataset.copy);
+    say("Copied");
+  } catch {
+    say("This browser does not let a page copy");
+  }
+});
+
+// Live parts: a pause keeps what is on the screen.
+let paused = false;
+document.addEventListener("htmx:before:request", (e) => {
+  if (paused && e.target.closest?.("[data-live]")) e.preventDefault();
+});
+document.addEventListener("click", (e) => {
+  const el = e.target.closest("[data-pause]");
+  if (!el) return;
+  paused = !paused;
+  el.setAttribute("aria-pressed", String(paused));
+  el.textContent = paused ? "Go on" : "Pause";
+});
+
+// The choices of this browser.
+const settings = document.querySelector("[data-settings]");
+if (settings) {
+  settings.hidden = false;
+  const { keys, theme } = settings.elements;
+  keys.checked = store.get("keys") !== "off";
+  theme.value = store.get("theme") ?? "";
+  settings.addEventListener("change", () => {
+    store.set("keys", keys.checked ? "" : "off");
+    store.set("theme", theme.value);
+    if (theme.value) document.documentElement.dataset.theme = theme.value;
+    else delete document.documentElement.dataset.theme;
+  });
+  settings.addEventListener("submit", (e) => e.preventDefault());
+}

@@ -1,0 +1,212 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"gatehouse/internal/problem"
+	"gatehouse/internal/view"
+)
+
+// Person is who looks at a page.
+type Person struct {
+	Name string
+	CSRF string // value that each form must send back as "csrf"; "" where the login needs none
+}
+
+// Node is what every page says of the node.
+type Node struct {
+	Name    string
+	Version string
+	Started time.Time
+	Dev     bool
+	Running int
+	Behind  uint64   // journal records that are not on their stream yet
+	Faults  []string // why the node is not ready, in words
+}
+
+// Commands are the changes a page offers, the same as the API's. Errors are
+// problems.
+type Commands interface {
+	Kill(ctx context.Context, session string, by Person) error
+	Retry(ctx context.Context, session string, by Person) (string, error)
+	Redeliver(ctx context.Context, event string, by Person) (string, error)
+	Logs(ctx context.Context, session string) (io.ReadCloser, error)
+	// Bundle returns a version's canonical text.
+	Bundle(ctx context.Context, digest string) ([]byte, error)
+}
+
+// Options wire the pages. All fields but Log and Clock are required.
+type Options struct {
+	View *view.View
+	Do   Commands
+	Node func() Node
+	Who  func(*http.Request) Person
+	Log  *slog.Logger
+	// Clock is read for "ago"; nil = time.Now.
+	Clock func() time.Time
+}
+
+// UI serves /ui/. It is mounted behind the operator listener's checks: exact
+// Host and Origin, and a login.
+type UI struct {
+	o      Options
+	mux    *http.ServeMux
+	assets *assets
+}
+
+// New builds the pages.
+func New(o Options) (*UI, error) {
+	if o.View == nil || o.Do == nil || o.Node == nil || o.Who == nil {
+		return nil, errors.New("ui: a part is missing")
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	u := &UI{o: o, mux: http.NewServeMux()}
+	var err error
+	if u.assets, err = loadAssets(); err != nil {
+		return nil, err
+	}
+	u.mux.Handle("GET /ui/static/", u.assets)
+	u.page("GET /ui/{$}", u.overview)
+	u.page("GET /ui/sessions", u.sessions)
+	u.page("GET /ui/sessions/{id}", u.session)
+	u.page("GET /ui/sessions/{id}/rows", u.sessionRows)
+	u.page("GET /ui/sessions/{id}/transcript", u.transcript)
+	u.page("GET /ui/sessions/{id}/kill", u.askKill)
+	u.page("POST /ui/sessions/{id}/kill", u.kill)
+	u.page("GET /ui/sessions/{id}/retry", u.askRetry)
+	u.page("POST /ui/sessions/{id}/retry", u.retry)
+	u.page("GET /ui/receipts/{id}/{seq}", u.receipt)
+	u.page("GET /ui/events", u.events)
+	u.page("GET /ui/events/{id}", u.event)
+	u.page("POST /ui/events/{id}/redeliver", u.redeliver)
+	u.page("GET /ui/bundles", u.bundles)
+	u.page("GET /ui/bundles/{name}", u.bundle)
+	u.page("GET /ui/help", u.help)
+	u.page("/ui/", func(*http.Request) (answer, error) {
+		return answer{}, problem.New(problem.NotFound, "there is no such page", "Go to the overview.")
+	})
+	return u, nil
+}
+
+// ServeHTTP serves one request.
+func (u *UI) ServeHTTP(w http.ResponseWriter, r *http.Request) { u.mux.ServeHTTP(w, r) }
+
+// answer is what a page became.
+type answer struct {
+	title string
+	body  templ.Component
+	part  bool   // body is a fragment for htmx, not a page
+	to    string // a redirect instead
+}
+
+// page registers a page. An error is shown as a page of its own, with its code,
+// hint and status.
+func (u *UI) page(pattern string, f func(*http.Request) (answer, error)) {
+	u.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		nonce := newNonce()
+		w.Header().Set("Content-Security-Policy", policy(nonce))
+		a, err := f(r)
+		status := http.StatusOK
+		if err != nil {
+			p := problemOf(err)
+			if status = statusOf(p.Code); status >= 500 {
+				u.o.Log.ErrorContext(r.Context(), "page", slog.String("path", r.URL.Path), slog.Any("err", err))
+			}
+			a = answer{title: "Not done", body: failed(textOf(p))}
+		}
+		if a.to != "" {
+			http.Redirect(w, r, a.to, http.StatusSeeOther)
+			return
+		}
+		s := &shell{title: a.title, path: r.URL.Path, node: u.o.Node(), who: u.o.Who(r), now: u.o.Clock(), nonce: nonce, assets: u.assets.urls}
+		ctx := withShell(r.Context(), s)
+		body := a.body
+		if !a.part {
+			body = layout(s, a.body)
+		}
+		var out bytes.Buffer // an error must not leave half a page
+		if err := body.Render(ctx, &out); err != nil {
+			u.o.Log.ErrorContext(ctx, "render", slog.String("path", r.URL.Path), slog.Any("err", err))
+			http.Error(w, "the page could not be made", http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.WriteHeader(status)
+		_, _ = out.WriteTo(w)
+	})
+}
+
+// policy allows this origin and nothing else. The nonce is what htmx's gate
+// asks of every element; it opens no script by itself.
+func policy(nonce string) string {
+	return "default-src 'none'; script-src 'self' 'nonce-" + nonce + "'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+}
+
+func newNonce() string {
+	b := make([]byte, 16)
+	_, _ = rand.Read(b) // never fails
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// problemOf returns err as a problem; what is none is the node's own fault and
+// keeps its words to the log.
+func problemOf(err error) *problem.Error {
+	var p *problem.Error
+	if errors.As(err, &p) {
+		return p
+	}
+	return problem.New(problem.Internal, "the node could not make this page", "Its log says why.")
+}
+
+// statusOf is the HTTP status of a page that says why something was not done.
+func statusOf(c problem.Code) int {
+	switch c {
+	case problem.Internal:
+		return http.StatusInternalServerError
+	case problem.Usage:
+		return http.StatusBadRequest
+	case problem.NotFound:
+		return http.StatusNotFound
+	case problem.Conflict:
+		return http.StatusConflict
+	case problem.Unavailable, problem.Unreachable:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusUnprocessableEntity
+}
+
+// shell is what all pages share.
+type shell struct {
+	title  string
+	path   string
+	node   Node
+	who    Person
+	now    time.Time
+	nonce  string
+	assets map[string]string
+}
+
+type shellKey struct{}
+
+func withShell(ctx context.Context, s *shell) context.Context {
+	return context.WithValue(ctx, shellKey{}, s)
+}
+
+// of returns the shell of the page that is being made.
+func of(ctx context.Context) *shell { return ctx.Value(shellKey{}).(*shell) }

@@ -1,0 +1,105 @@
+package ui
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"gatehouse/internal/view"
+)
+
+// money says nanodollars in dollars, with as many places as matter.
+func money(nano int64) string {
+	if nano == 0 {
+		return "–"
+	}
+	cents := float64(nano) / 1e9
+	if cents < 0.01 {
+		return fmt.Sprintf("$%.6f", cents)
+	}
+	return fmt.Sprintf("$%.2f", cents)
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return word(s)
+}
+
+// floorWords says what the lowest origin of the delivered text means.
+func floorWords(floor string) string {
+	if floor == "" {
+		return "none"
+	}
+	return word(floor) + " or better; text read later is not rated"
+}
+
+// effect says what happened after a decision.
+func effect(r view.Receipt) string {
+	if r.Effect == "" {
+		return ""
+	}
+	out := []string{strings.ReplaceAll(word(r.Effect), "_", " ")}
+	if r.Status != 0 {
+		out = append(out, fmt.Sprint(r.Status))
+	}
+	if r.Up+r.Down > 0 {
+		out = append(out, fmt.Sprintf("%s up, %s down", size(r.Up), size(r.Down)))
+	}
+	if r.Spent > 0 {
+		out = append(out, money(r.Spent))
+	}
+	return strings.Join(out, " · ")
+}
+
+func size(n uint64) string {
+	switch {
+	case n < 1<<10:
+		return fmt.Sprintf("%d B", n)
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	default:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+}
+
+// indent lays JSON out for reading; what is none is shown as it is.
+func indent(b []byte) string {
+	var out bytes.Buffer
+	if json.Indent(&out, b, "", "  ") != nil {
+		return string(b)
+	}
+	return out.String()
+}
+
+// eventURL is an event's page. Its id holds colons and what a platform put in.
+func eventURL(id string) string { return "/ui/events/" + url.PathEscape(id) }
+
+// allRuns is runs without its limit, for a page of its own.
+func allRuns(s string) []run {
+	var out []run
+	for len(s) > 0 {
+		rs, more := runs(s)
+		out = append(out, rs...)
+		s = s[len(s)-more:]
+	}
+	return out
+}
+
+func plural(n uint64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// rootPointer names the pointer of a whole document.
+func rootPointer(p string) string {
+	if p == "" {
+		return "everything else"
+	}
+	return word(p)
+}
