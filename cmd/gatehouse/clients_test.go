@@ -187,16 +187,22 @@ func gitServer(t *testing.T) http.Handler {
 // verified receipts.
 func runInside(t *testing.T, dir, mode, script string) (string, *receipts.Result) {
 	t.Helper()
+	out, _, res := runExported(t, dir, mode, script)
+	return out, res
+}
+
+// runExported is runInside with the receipts as they were exported.
+func runExported(t *testing.T, dir, mode, script string) (string, []byte, *receipts.Result) {
+	t.Helper()
 	export := filepath.Join(t.TempDir(), "receipts.gh")
 	cmd := exec.CommandContext(t.Context(), binary, "-c", filepath.Join(dir, "gatehouse.yaml"),
 		"run", "--dev", "-b", filepath.Join(dir, "bundle.yaml"), "--mode", mode, "--receipts", export, "--", "/bin/sh", "-c", script)
 	out, _ := cmd.CombinedOutput() // the script's exit is its own business
-	f, err := os.Open(export)
+	b, err := os.ReadFile(export)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	defer f.Close()
-	return string(out), receipts.Verify(f, receipts.Options{Root: ephemeralRoot(t, out)})
+	return string(out), b, receipts.Verify(bytes.NewReader(b), receipts.Options{Root: ephemeralRoot(t, out)})
 }
 
 func ephemeralRoot(t *testing.T, out []byte) string {
