@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"gatehouse/internal/authority"
+	"gatehouse/receipts"
 )
 
 // Kind is the closed list of action kinds.
@@ -108,6 +109,10 @@ type Model struct {
 	MaxTokens int64
 	Stream    bool
 	Held      int64 // worst case in nanodollars, already held
+
+	// For the receipt; enforcers judge what is sent.
+	Asked  int64         // output tokens the client asked for, 0 = no bound; MaxTokens is what is sent
+	Prices receipts.Hash // digest of the price table that Held rests on
 }
 
 // Operation is operation.call.

@@ -221,6 +221,9 @@ func (g *Gate) Decide(ctx context.Context, a *Action) (*Permit, Decision) {
 	d := g.judge(ctx, gen, a)
 	d.Mode, d.Policy, d.Dev = g.mode, gen.policy.Digest, g.dev
 	d.Micros = uint64(max(0, g.clock().Sub(start).Microseconds()))
+	if a.Model != nil && d.Passed {
+		d.Held = a.Model.Held
+	}
 
 	if code := g.ended(); code != "" {
 		// The chain is closed or about to be: no receipt may follow.
@@ -233,7 +236,7 @@ func (g *Gate) Decide(ctx context.Context, a *Action) (*Permit, Decision) {
 	if err != nil {
 		// EG-99: the receipt log is down. Nothing passes, in shadow neither.
 		d.Verdict = Verdict{Effect: Deny, Rule: RuleGate, Reason: CodeReceiptUnavailable}
-		d.Passed, d.By, d.Module = false, "", receipts.Hash{}
+		d.Passed, d.By, d.Module, d.Held = false, "", receipts.Hash{}, 0
 		return nil, d
 	}
 	d.Receipt = receipt

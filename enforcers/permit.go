@@ -24,6 +24,7 @@ type Permit struct {
 	denied  bool // a would-block: passed in shadow without any authority
 	state   atomic.Uint32
 	spent   atomic.Int64
+	settle  atomic.Pointer[func(Outcome) int64]
 }
 
 type noCopy struct{}
@@ -150,7 +151,9 @@ func (p *Permit) Use() error {
 // code. On a used, finished or invalid Permit it does nothing.
 func (p *Permit) Void(code string) {
 	if p.genuine() && p.state.CompareAndSwap(0, permitUsed|permitDone) {
-		p.gate.rec.Outcome(p.receipt, Outcome{Effect: NotForwarded, Code: code})
+		o := Outcome{Effect: NotForwarded, Code: code}
+		o.Spent = p.cost(o)
+		p.gate.rec.Outcome(p.receipt, o)
 		p.gate.finished(p)
 	}
 }
@@ -179,6 +182,22 @@ func (p *Permit) Spend(nano int64) {
 	}
 }
 
+// Settles has fn say what the action cost. fn is called once, with the outcome
+// as it is about to be written, whoever ends the Permit: so a budget and the
+// receipt can never differ. It must be set before the Permit is used.
+func (p *Permit) Settles(fn func(Outcome) (nano int64)) {
+	if p.genuine() {
+		p.settle.Store(&fn)
+	}
+}
+
+func (p *Permit) cost(o Outcome) int64 {
+	if fn := p.settle.Load(); fn != nil {
+		return (*fn)(o)
+	}
+	return o.Spent
+}
+
 // Done writes the outcome receipt. Only the first call counts.
 func (p *Permit) Done(o Outcome) {
 	if !p.genuine() {
@@ -194,6 +213,7 @@ func (p *Permit) Done(o Outcome) {
 		}
 	}
 	o.Spent += p.spent.Load()
+	o.Spent = p.cost(o)
 	p.gate.rec.Outcome(p.receipt, o)
 	p.gate.finished(p)
 }

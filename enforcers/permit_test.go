@@ -1,6 +1,7 @@
 package enforcers
 
 import (
+	"context"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -98,4 +99,41 @@ func TestPermitRace(t *testing.T) {
 	if used.Load() > 1 || len(l.outcomes) != 1 {
 		t.Errorf("used %d times, %d outcomes", used.Load(), len(l.outcomes))
 	}
+}
+
+// TestPermitSettles: whoever ends a Permit, its cost is asked for once and
+// stands in the outcome.
+func TestPermitSettles(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(*Permit, *Gate)
+		want Outcome
+	}{
+		"done": {func(p *Permit, _ *Gate) { _ = p.Use(); p.Done(Outcome{Effect: Forwarded}); p.Done(Outcome{}) }, Outcome{Effect: Forwarded, Spent: 7}},
+		"void": {func(p *Permit, _ *Gate) { p.Void("given_up"); p.Done(Outcome{}) }, Outcome{Effect: NotForwarded, Code: "given_up", Spent: 7}},
+		"gate": {func(p *Permit, g *Gate) { _ = p.Use(); g.Revoke(CodeRevoked); end(t, g) }, Outcome{Effect: Unknown, Code: CodeRevoked, Spent: 7}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &log{}
+			p, g := permitted(t, l)
+			asked := 0
+			p.Settles(func(o Outcome) int64 {
+				asked++
+				if o.Effect != c.want.Effect {
+					t.Errorf("asked with effect %s", o.Effect)
+				}
+				return 7
+			})
+			c.end(p, g)
+			if asked != 1 || len(l.outcomes) != 1 || l.outcomes[0] != c.want {
+				t.Errorf("asked %d times, outcomes %+v, want %+v", asked, l.outcomes, c.want)
+			}
+		})
+	}
+}
+
+// end settles a gate without waiting for anybody.
+func end(t *testing.T, g *Gate) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	g.Settle(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gatehouse/enforcers"
+	"gatehouse/receipts"
 )
 
 // TestBesides holds what a decision says of enforcers that did not decide.
@@ -27,9 +28,21 @@ func TestBesides(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			d := &enforcers.Decision{By: c.by, Trace: c.trace}
-			if diff := cmp.Diff(c.want, besides(d)); diff != "" {
+			if diff := cmp.Diff(c.want, besides(&enforcers.Action{}, d)); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestPricesPinned: a decision that holds money names the price table, and how
+// much more was asked for than may be sent.
+func TestPricesPinned(t *testing.T) {
+	a := &enforcers.Action{Kind: enforcers.ModelCall, Model: &enforcers.Model{MaxTokens: 10, Asked: 20, Prices: receipts.Hash{1}}}
+	if got := besides(a, &enforcers.Decision{})["spend.prices"]; len(got) != 64 || got[:2] != "01" {
+		t.Errorf("%q", got)
+	}
+	if u := (&recorder{}).act(a).Units; u["max_tokens"] != 10 || u["asked_tokens"] != 20 {
+		t.Error(u)
 	}
 }

@@ -2,6 +2,7 @@ package notary
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"strings"
 
@@ -41,7 +42,7 @@ func (r *recorder) Decision(ctx context.Context, a *enforcers.Action, d *enforce
 		return receipts.Hash{}, err
 	}
 	obs := r.obs
-	rec := receipts.Receipt{Type: receipts.TypeDecision, Act: r.act(a), Obs: &obs, In: r.c.Commit(labelInput, input), X: besides(d)}
+	rec := receipts.Receipt{Type: receipts.TypeDecision, Act: r.act(a), Obs: &obs, In: r.c.Commit(labelInput, input), X: besides(a, d)}
 	rec.Dec = &receipts.Dec{
 		Verdict: receipts.Verdict(d.Effect), Mode: d.Mode, Passed: d.Passed, Fault: d.Fault,
 		Rule: d.Rule, Reason: d.Reason, Policy: d.Policy, Module: d.Module, By: d.By,
@@ -72,13 +73,20 @@ func (r *recorder) Decision(ctx context.Context, a *enforcers.Action, d *enforce
 	return leaf, nil
 }
 
-// Prefix of extensions of a decision: what an enforcer said that did not decide.
-const extEnforcer = "enforcer."
+// Extensions of a decision.
+const (
+	extEnforcer = "enforcer."    // what an enforcer said that did not decide
+	extPrices   = "spend.prices" // the price table that Held rests on, SHA-256 in hex
+)
 
-// besides tells which enforcers faulted or denied besides the one that decided:
-// one in shadow under a hard bundle, or an added one whose allow is no answer.
-func besides(d *enforcers.Decision) map[string]string {
+// besides tells which enforcers faulted or denied besides the one that decided
+// (one in shadow under a hard bundle, or an added one whose allow is no answer),
+// and what an amount rests on.
+func besides(a *enforcers.Action, d *enforcers.Decision) map[string]string {
 	var x map[string]string
+	if a.Model != nil && !a.Model.Prices.IsZero() {
+		x = map[string]string{extPrices: hex.EncodeToString(a.Model.Prices[:])}
+	}
 	for _, s := range d.Trace {
 		if s.Enforcer == d.By || s.Fault == "" && s.Verdict.Effect != enforcers.Deny {
 			continue
@@ -223,6 +231,9 @@ func (r *recorder) act(a *enforcers.Action) *receipts.Act {
 		to(a.Model.To)
 		act.Name = a.Model.Model
 		count("max_tokens", a.Model.MaxTokens)
+		if a.Model.Asked != a.Model.MaxTokens {
+			count("asked_tokens", a.Model.Asked)
+		}
 	case a.Operation != nil:
 		act.Name = a.Operation.Name
 		commit(labelArguments, string(a.Operation.Args))
