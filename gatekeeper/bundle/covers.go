@@ -142,11 +142,75 @@ func (b *Bundle) sessionLack(o *Bundle) string {
 
 func (b *Bundle) egressLack(o *Bundle) string {
 	for i := range o.Egress {
-		if !slices.ContainsFunc(b.Egress, func(e Egress) bool { return e.covers(&o.Egress[i]) }) {
+		if !slices.ContainsFunc(indices(b.Egress), func(k int) bool { return b.Egress[k].covers(&o.Egress[i]) && b.unshadowed(k, o, i) }) {
 			return fmt.Sprintf("egress[%d] (%s%s%s) is covered by no single rule", i, o.Egress[i].Set, o.Egress[i].Host, o.Egress[i].TCP)
 		}
 	}
 	return b.boundLack(o)
+}
+
+func indices[T any](list []T) []int {
+	out := make([]int, len(list))
+	for i := range list {
+		out[i] = i
+	}
+	return out
+}
+
+// unshadowed reports whether b's rule k gives a request of o's rule i all that
+// o's rule gives it. The first rule that allows a request is the one whose caps
+// and addresses hold: an earlier rule of b that allows some of the same requests
+// under tighter ones must stand before o's rule as well.
+func (b *Bundle) unshadowed(k int, o *Bundle, i int) bool {
+	rule := &o.Egress[i]
+	for x := range b.Egress[:k] {
+		first := &b.Egress[x]
+		if first.overlaps(rule) && !first.capsCover(rule) &&
+			!slices.ContainsFunc(o.Egress[:i], func(e Egress) bool { return reflect.DeepEqual(e, *first) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// overlaps reports whether both rules may allow the same request. A set may
+// hold any host.
+func (e *Egress) overlaps(o *Egress) bool {
+	if e.Set != "" || o.Set != "" {
+		return e.TCP+e.TLS+e.Connection+o.TCP+o.TLS+o.Connection == ""
+	}
+	meet := func(a, b []string) bool {
+		return slices.ContainsFunc(a, func(x string) bool { return slices.Contains(b, x) })
+	}
+	a, b := e.Host+e.TCP, o.Host+o.TCP
+	return (e.TCP != "") == (o.TCP != "") && e.TLS == o.TLS && e.Connection == o.Connection &&
+		(hostCovers(a, b) || hostCovers(b, a)) && // two patterns that meet lie one in the other
+		slices.ContainsFunc(e.Ports, func(p uint16) bool { return slices.Contains(o.Ports, p) }) &&
+		(e.TCP != "" || e.TLS != "" || meet(e.Schemes, o.Schemes) && meet(e.Methods, o.Methods) &&
+			slices.ContainsFunc(e.Paths, func(p string) bool {
+				return slices.ContainsFunc(o.Paths, func(q string) bool { return pathCovers(p, q) || pathCovers(q, p) })
+			}))
+}
+
+// capsCover reports whether a request under e may move as much, and reach the
+// same addresses, as one under o.
+func (e *Egress) capsCover(o *Egress) bool {
+	x, y := e.caps(), o.caps()
+	return y.up <= x.up && y.down <= x.down && y.idle <= x.idle && (x.names == 0 || y.names <= x.names) && addressesCover(e.Addresses, o.Addresses)
+}
+
+type caps struct {
+	up, down Size
+	idle     Duration
+	names    int // 0 = one name, so no cap
+}
+
+// caps are a rule's caps; the rules of a set have the defaults.
+func (e *Egress) caps() caps {
+	if e.Set != "" {
+		return caps{defaultUp, defaultDown, defaultIdle, defaultNames}
+	}
+	return caps{e.Up, e.Down, e.Idle, e.Names}
 }
 
 // boundLack compares what single rules do to a host as a whole. A connection
@@ -202,9 +266,8 @@ func (e *Egress) covers(o *Egress) bool {
 		// Without the credential it is another request, not a smaller one.
 		e.Connection == o.Connection &&
 		(o.Env == "" || o.Env == e.Env && (e.Uses == 0 || o.Uses != 0 && o.Uses <= e.Uses)) &&
-		addressesCover(e.Addresses, o.Addresses) &&
 		(e.EncodedSlash || !o.EncodedSlash) && (o.Upgrade == "" || e.Upgrade == o.Upgrade) &&
-		(e.Names == 0 || o.Names <= e.Names) && o.Up <= e.Up && o.Down <= e.Down && o.Idle <= e.Idle
+		e.capsCover(o)
 }
 
 // addressesCover: no prefixes means public addresses only, which no prefix of
@@ -219,6 +282,10 @@ func addressesCover(a, b []netip.Prefix) bool {
 func (b *Bundle) gitLack(o *Bundle) string {
 	g, h := b.Git, o.Git
 	switch {
+	case h == nil && g != nil && len(o.Egress) > 0:
+		// What goes to a forge is judged by git: only while there is one; without
+		// it a rule for that host would allow whatever its paths allow.
+		return "git is gone: egress alone would judge what goes to its host"
 	case h == nil:
 		return ""
 	case g == nil:

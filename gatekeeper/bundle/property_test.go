@@ -23,6 +23,7 @@ type policyDoc struct {
 		Ports                            []int
 		Schemes, Methods, Paths          []string
 		EncodedSlash                     bool `json:"encoded_slash"`
+		Up                               int64
 	}
 	Git *struct {
 		Repository string
@@ -86,9 +87,20 @@ func (p policyDoc) bound(host string, port int) (connection string, blind bool) 
 	return connection, blind
 }
 
-// allowed lists every action of the universe that the policy allows.
+// allowed lists every action of the universe that the policy allows, with what
+// it may send: the first rule that allows an action caps it.
 func allowed(p policyDoc) map[string]bool {
 	out := map[string]bool{}
+	allow := func(up int64, format string, a ...any) {
+		action := fmt.Sprintf(format, a...)
+		if out[action] {
+			return
+		}
+		out[action] = true
+		for _, mib := range []int64{2, 3} {
+			out[fmt.Sprintf("%s, %d MiB", action, mib)] = mib<<20 <= up
+		}
+	}
 	for _, host := range []string{"a.test", "b.a.test", "c.b.a.test", "xn--bcher-kva.a.test", "d.test"} {
 		for _, r := range p.Egress {
 			if !hostIs(r.Host, host) {
@@ -100,7 +112,7 @@ func allowed(p policyDoc) map[string]bool {
 				if (r.Blind != "") != blind {
 					continue // the door opens every tunnel there in the same way
 				}
-				out[fmt.Sprintf("connect %s:%d blind=%v", host, port, blind)] = true
+				allow(r.Up, "connect %s:%d blind=%v", host, port, blind)
 				if r.Connection != connection {
 					continue
 				}
@@ -108,12 +120,12 @@ func allowed(p policyDoc) map[string]bool {
 					for _, path := range []string{"/", "/v1", "/v1/", "/v1/x", "/v1/x/y", "/v1evil", "/z"} {
 						if slices.ContainsFunc(r.Paths, func(p string) bool { return segmentsAre(p, path) }) {
 							for _, s := range r.Schemes {
-								out[fmt.Sprintf("%s %s://%s:%d%s by %s", method, s, host, port, path, r.Connection)] = true
+								allow(r.Up, "%s %s://%s:%d%s by %s", method, s, host, port, path, r.Connection)
 								if r.EncodedSlash {
-									out[fmt.Sprintf("%s %s://%s:%d%s%%2f by %s", method, s, host, port, path, r.Connection)] = true
+									allow(r.Up, "%s %s://%s:%d%s%%2f by %s", method, s, host, port, path, r.Connection)
 								}
 								if r.Upgrade != "" {
-									out[fmt.Sprintf("ws %s://%s:%d%s by %s", s, host, port, path, r.Connection)] = true
+									allow(r.Up, "ws %s://%s:%d%s by %s", s, host, port, path, r.Connection)
 								}
 							}
 						}
@@ -228,9 +240,9 @@ func genBundle(t *rapid.T, label string) string {
 				if con == "" && rapid.Bool().Draw(t, l+"plain") {
 					schemes = "[http, https]"
 				}
-				line("  - {host: %q, ports: %s, schemes: %s, methods: %s, paths: %s, encoded_slash: %v%s%s}", host, pick(t, l+"ports", "[443]", "[80, 443]"), schemes,
+				line("  - {host: %q, ports: %s, schemes: %s, methods: %s, paths: %s, encoded_slash: %v%s%s%s}", host, pick(t, l+"ports", "[443]", "[80, 443]"), schemes,
 					list(atLeastOne(some(t, l+"method", "GET", "POST"), "HEAD")), list(atLeastOne(some(t, l+"path", "/v1/**", "/v1", "/v1/x", "/**"), "/z")),
-					rapid.Bool().Draw(t, l+"slash"), con, pick(t, l+"upgrade", "", ", upgrade: websocket"))
+					rapid.Bool().Draw(t, l+"slash"), con, pick(t, l+"upgrade", "", ", upgrade: websocket"), pick(t, l+"up", "", "", ", up: 2MiB", ", up: 3MiB"))
 			}
 		}
 	}
