@@ -205,6 +205,13 @@ func (s *session) inSandbox() (out ending, err error) {
 	stop := context.AfterFunc(s.ctx, func() { shut(s.cut(s.ctx.Err()).reason) })
 	defer stop()
 	box, err := s.startBox(spec, door)
+	if problem.CodeOf(err) == problem.ProviderCapabilityMissing && s.ctx.Err() == nil {
+		// What the provider found missing while it started is refused like what the
+		// probe would have found.
+		shut(stateRefused)
+		s.g.o.Log.WarnContext(s.ctx, "the provider cannot give its boundary", slog.String("session", s.id), slog.Any("err", err))
+		return s.refused(err.Error(), receipts.Hash{})
+	}
 	if err != nil {
 		shut(s.cut(err).reason)
 		return ending{}, err
@@ -315,10 +322,16 @@ func (s *session) prove(box sandbox.Sandbox) (ending, error) {
 	lack := lacks(report, s.g.needs(s.choice.Bundle))
 	weaker := s.choice.Bundle.Credentials.Weaker != nil && s.choice.Bundle.Mode != bundle.Hard
 	if lack != "" && !weaker {
-		return ending{state: stateRefused, reason: stateRefused, code: problem.ProviderCapabilityMissing, detail: lack}, s.move(stateRefused, string(problem.ProviderCapabilityMissing), evidence, nil)
+		return s.refused(lack, evidence)
 	}
 	s.setLevel(levelOf(report, s.g.o.Doors != nil, weaker))
 	return ending{}, s.move(stateRunning, "", evidence, nil)
+}
+
+// refused ends a session whose provider lacks what its bundle needs.
+func (s *session) refused(lack string, evidence receipts.Hash) (ending, error) {
+	return ending{state: stateRefused, reason: stateRefused, code: problem.ProviderCapabilityMissing, detail: lack},
+		s.move(stateRefused, string(problem.ProviderCapabilityMissing), evidence, nil)
 }
 
 // lacks names the first case or capability that a report does not prove.

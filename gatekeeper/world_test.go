@@ -599,6 +599,9 @@ func (w *world) start() {
 	if w.opts.Doors != nil {
 		o.Doors = w.opts.Doors
 	}
+	if w.opts.Providers != nil {
+		o.Providers = w.opts.Providers
+	}
 	o.Running, o.Unlimited, o.Sets, o.Lift = w.opts.Running, w.opts.Unlimited, w.opts.Sets, w.opts.Lift
 	if w.Gatekeeper, err = New(o); err != nil {
 		w.t.Fatal(err)

@@ -45,11 +45,31 @@ func (b *box) Probe(ctx context.Context) (sandbox.Report, error) {
 	if err != nil {
 		return report, probeFailed(err)
 	}
-	report.Cases = b.witness(plan, answer.Cases)
+	report.Cases = append(b.witness(plan, answer.Cases), kernelUser(b.init))
 	if b.group != nil {
 		report.Cases = append(report.Cases, b.group.prove(int(b.initfd.Fd())))
 	}
 	return report, nil
+}
+
+// kernelUser is what only the outside can see: the user that the sandbox is for
+// the kernel. As 0 it could name a core handler that the host runs as root.
+func kernelUser(init int) sandbox.Case {
+	c := sandbox.Case{ID: "SB-31", Name: "the sandbox's user for the kernel", Proves: sandbox.Unprivileged, Outcome: sandbox.Failed}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/uid_map", init))
+	var inside, outside, count uint32
+	if err == nil {
+		_, err = fmt.Sscan(string(b), &inside, &outside, &count)
+	}
+	switch {
+	case err != nil:
+		c.Evidence = "could not run: " + err.Error()
+	case outside == 0 || count != 1:
+		c.Evidence = fmt.Sprintf("%d users from %d on", count, outside)
+	default:
+		c.Outcome, c.Evidence = sandbox.Passed, "one user, and not 0"
+	}
+	return c
 }
 
 func probeFailed(err error) error {

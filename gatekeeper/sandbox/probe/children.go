@@ -55,6 +55,7 @@ func crash() int {
 	var act struct{ handler, flags, restorer, mask uint64 } // struct kernel_sigaction, the default action
 	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGABRT), uintptr(unsafe.Pointer(&act)), 0, 8, 0, 0)
 	_ = unix.Kill(unix.Getpid(), unix.SIGABRT)
+	time.Sleep(10 * time.Second) // the signal may go to another thread, a moment later
 	return exitDone
 }
 
