@@ -17,13 +17,15 @@ func (in *instance) message(ctx context.Context, parts ...[]byte) (uint32, error
 	for _, p := range parts {
 		n += len(p)
 	}
-	in.stack[0] = uint64(n)
-	if err := in.call(ctx, in.alloc, "gatehouse_alloc"); err != nil {
-		return 0, err
-	}
-	ptr := uint32(in.stack[0])
+	ptr := in.buffer
 	if ptr == 0 {
-		return 0, fault(GuestError, "the module refused the message")
+		in.stack[0] = uint64(n)
+		if err := in.call(ctx, in.alloc, "gatehouse_alloc"); err != nil {
+			return 0, err
+		}
+		if ptr = uint32(in.stack[0]); ptr == 0 {
+			return 0, fault(GuestError, "the module refused the message")
+		}
 	}
 	at := uint64(ptr)
 	for _, p := range parts {
@@ -81,23 +83,18 @@ func (in *instance) judge(ctx context.Context, action []byte) (v enforcers.Verdi
 	if !ok {
 		return v, fault(BadOutput, "the answer lies outside memory or is too large")
 	}
+	if v, ok = in.answers[string(out)]; ok {
+		return v, nil
+	}
 	effect, rule, reason, ok := parseAnswer(out)
 	if !ok {
-		return v, fault(BadOutput, "the answer is not in the closed schema")
+		return enforcers.Verdict{}, fault(BadOutput, "the answer is not in the closed schema")
 	}
-	return enforcers.Verdict{Effect: effect, Rule: in.word(rule), Reason: in.word(reason)}, nil
-}
-
-// word returns b as a string that does not alias the module's memory.
-func (in *instance) word(b []byte) string {
-	if s, ok := in.words[string(b)]; ok {
-		return s
+	v = enforcers.Verdict{Effect: effect, Rule: string(rule), Reason: string(reason)}
+	if len(in.answers) < maxAnswers {
+		in.answers[string(out)] = v
 	}
-	s := string(b)
-	if len(in.words) < maxWords {
-		in.words[s] = s
-	}
-	return s
+	return v, nil
 }
 
 // call calls a function with its parameters on in.stack, where the result is

@@ -32,11 +32,12 @@ type instance struct {
 	random  uint64 // state of random_get
 	debug   int    // bytes written to Options.Debug
 	size    uint32 // bytes of memory after configuring
+	buffer  uint32 // where messages go; 0 = ask gatehouse_alloc. The built-in module has one, larger than the input limit
 	image   *image // nil for the built-in module
 	globals []api.MutableGlobal
 
-	stack [2]uint64         // parameters and result of a call
-	words map[string]string // rule ids and reasons seen before, to allocate none twice
+	stack   [2]uint64                    // parameters and result of a call
+	answers map[string]enforcers.Verdict // answers seen before and what they say, to read and allocate none twice
 }
 
 // image is a third-party module's state after configuring: all it may know
@@ -50,9 +51,9 @@ type image struct {
 	about   description
 }
 
-// maxWords bounds instance.words; a module that never repeats itself costs an
+// maxAnswers bounds instance.answers; a module that never repeats itself costs an
 // allocation per answer instead of memory.
-const maxWords = 4096
+const maxAnswers = 1024
 
 // maxDescription bounds gatehouse_describe's answer, in bytes.
 const maxDescription = 64 << 10
@@ -71,7 +72,7 @@ func newInstance(m *Module) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &instance{module: m, memory: memory, words: make(map[string]string)}
+	in := &instance{module: m, memory: memory, answers: make(map[string]enforcers.Verdict)}
 	in.ctx = context.WithValue(context.Background(), instanceKey{}, in)
 	ctx := experimental.WithMemoryAllocator(in.ctx, memory)
 	in.mod, err = m.runtime.InstantiateModule(ctx, m.code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
@@ -175,6 +176,9 @@ func (in *instance) setUp(configure []byte) error {
 	ptr, err := in.message(ctx, configure)
 	if err != nil {
 		return err
+	}
+	if in.module.builtin {
+		in.buffer = ptr
 	}
 	in.stack[0], in.stack[1] = uint64(ptr), uint64(len(configure))
 	if err := in.call(ctx, in.mod.ExportedFunction("gatehouse_configure"), "gatehouse_configure"); err != nil {

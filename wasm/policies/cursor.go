@@ -1,6 +1,9 @@
 package policies
 
-import "unsafe"
+import (
+	"math/bits"
+	"unsafe"
+)
 
 // maxDepth bounds nesting in everything a cursor skips.
 const maxDepth = 64
@@ -25,12 +28,33 @@ func (c *cursor) done() bool { return !c.bad && c.i == len(c.b) }
 
 // has consumes lit if it comes next.
 func (c *cursor) has(lit string) bool {
-	b, i := c.b, c.i
-	if c.bad || len(b)-i < len(lit) || string(b[i:i+len(lit)]) != lit {
+	if c.bad || !begins(c.b, c.i, lit) {
 		return false
 	}
-	c.i = i + len(lit)
+	c.i += len(lit)
 	return true
+}
+
+// begins reports whether lit stands at i. The library's comparison goes byte by
+// byte in WebAssembly.
+func begins(b []byte, i int, lit string) bool {
+	n := len(lit)
+	if len(b)-i < n {
+		return false
+	}
+	if n < 4 {
+		return string(b[i:i+n]) == lit
+	}
+	p, q := unsafe.Pointer(&b[i]), unsafe.Pointer(unsafe.StringData(lit))
+	if n < 8 {
+		return half(p, 0) == half(q, 0) && half(p, n-4) == half(q, n-4)
+	}
+	for k := 0; k+8 < n; k += 8 {
+		if word(p, k) != word(q, k) {
+			return false
+		}
+	}
+	return word(p, n-8) == word(q, n-8)
 }
 
 // eat consumes the byte x.
@@ -49,19 +73,18 @@ func (c *cursor) seek(key string) {
 		return
 	}
 	b, i := c.b, c.i
-	for {
+	for i >= 0 {
 		if i < len(b) && b[i] == ',' {
 			i++
 		}
-		if len(b)-i >= len(key) && string(b[i:i+len(key)]) == key {
+		// The second byte tells most keys apart, without a call.
+		if i+1 < len(b) && b[i+1] == key[1] && begins(b, i, key) {
 			c.i = i + len(key)
 			return
 		}
-		if i = skipMember(b, i); i < 0 {
-			c.bad = true
-			return
-		}
+		i = skipMember(b, i)
 	}
+	c.bad = true
 }
 
 // finish consumes what is left of the open object, its end included.
@@ -85,38 +108,90 @@ func (c *cursor) finish() {
 	c.i = i + 1
 }
 
-// skipMember returns the index after the member that begins at i, or -1.
+// skipMember returns the index after the member that begins at i, or -1. It is
+// lax about what it skips: the host wrote it, nothing reads it. It is the inner
+// loop of every decision, so it looks for the ends of strings itself.
 func skipMember(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {
 		return -1
 	}
-	if i = stringEnd(b, i+1); i < 0 || i+1 >= len(b) || b[i+1] != ':' {
-		return -1
-	}
-	return skipValue(b, i+2)
-}
-
-// skipValue returns the index after the value that begins at i, or -1. It is
-// lax about what it skips: the host wrote it, nothing reads it.
-func skipValue(b []byte, i int) int {
-	depth := 0
+	depth := -1 // in the key
 	for i < len(b) {
-		switch x := b[i]; {
-		case x == '"':
-			if i = stringEnd(b, i+1); i < 0 {
+		x := b[i]
+		i++
+		if x == '"' {
+			for {
+				if i+8 > len(b) {
+					if i = stringEnd(b, i); i < 0 {
+						return -1
+					}
+					break
+				}
+				m := marks(load64(b, i))
+				if m == 0 {
+					i += 8
+					continue
+				}
+				if i += bits.TrailingZeros64(m) >> 3; b[i] == '"' {
+					break
+				}
+				i += 2
+			}
+			i++
+			if depth > 0 {
+				continue
+			}
+			if depth == 0 {
+				return i
+			}
+			if i >= len(b) || b[i] != ':' {
 				return -1
 			}
-		case x == '{' || x == '[':
+			i++
+			depth = 0
+			continue
+		}
+		if x|0x20 == '{' {
 			if depth++; depth > maxDepth {
 				return -1
 			}
-		case x == '}' || x == ']':
+		} else if x|0x20 == '}' {
 			if depth == 0 {
-				return i // the end of what is around the value: a number stood here
+				return i - 1 // the end of what is around the value: a number stood here
+			}
+			if depth--; depth == 0 {
+				return i
+			}
+		} else if x == ',' && depth == 0 {
+			return i - 1 // likewise
+		}
+	}
+	return -1
+}
+
+// skipValue returns the index after the value that begins at i, or -1.
+func skipValue(b []byte, i int) int {
+	for depth := 0; i < len(b); {
+		switch b[i] {
+		case '"':
+			if i = stringEnd(b, i+1); i < 0 {
+				return -1
+			}
+		case '{', '[':
+			if depth++; depth > maxDepth {
+				return -1
+			}
+		case '}', ']':
+			if depth == 0 {
+				return i
 			}
 			depth--
-		case x == ',' && depth == 0:
-			return i // likewise
+		case ',':
+			if depth == 0 {
+				return i
+			}
+			i++
+			continue
 		default:
 			i++
 			continue
@@ -133,20 +208,12 @@ func skipValue(b []byte, i int) int {
 // byte is at i, or -1. It looks at eight bytes at a time.
 func stringEnd(b []byte, i int) int {
 	for i+8 <= len(b) {
-		v := load64(b, i)
-		// A byte of q or s is zero where v has a quote or a backslash; the top bit
-		// of a byte of m is set there, and exact up to the first one.
-		q, s := v^0x2222222222222222, v^0x5c5c5c5c5c5c5c5c
-		m := ((q-0x0101010101010101)&^q | (s-0x0101010101010101)&^s) & 0x8080808080808080
+		m := marks(load64(b, i))
 		if m == 0 {
 			i += 8
 			continue
 		}
-		for m&0x80 == 0 {
-			m >>= 8
-			i++
-		}
-		if b[i] == '"' {
+		if i += bits.TrailingZeros64(m) >> 3; b[i] == '"' {
 			return i
 		}
 		i += 2
@@ -163,13 +230,24 @@ func stringEnd(b []byte, i int) int {
 	return -1
 }
 
+// marks sets the top bit of every byte that is a quote or a backslash. It is
+// exact up to the first one.
+func marks(v uint64) uint64 {
+	q, s := v^0x2222222222222222, v^0x5c5c5c5c5c5c5c5c // zero there
+	return ((q-0x0101010101010101)&^q | (s-0x0101010101010101)&^s) & 0x8080808080808080
+}
+
 // load64 reads eight bytes in the order of the machine; only their positions
 // relative to each other matter on little-endian machines, the only ones there
 // are builds for. The compiler has no combined load for WebAssembly.
-func load64(b []byte, i int) uint64 {
-	_ = b[i : i+8 : i+8]
-	return *(*uint64)(unsafe.Pointer(&b[i]))
-}
+//
+// The caller has checked that i+8 <= len(b): checking it here again costs as much
+// as the rest.
+func load64(b []byte, i int) uint64 { return word(unsafe.Pointer(unsafe.SliceData(b)), i) }
+
+func half(p unsafe.Pointer, i int) uint32 { return *(*uint32)(unsafe.Add(p, i)) }
+
+func word(p unsafe.Pointer, i int) uint64 { return *(*uint64)(unsafe.Add(p, i)) }
 
 // raw consumes a string and returns its bytes between the quotes as they
 // stand.
@@ -179,7 +257,22 @@ func (c *cursor) raw() []byte {
 		c.bad = true
 		return nil
 	}
-	end := stringEnd(b, i+1)
+	end := i + 1
+	for {
+		if end+8 > len(b) {
+			end = stringEnd(b, end)
+			break
+		}
+		m := marks(load64(b, end))
+		if m == 0 {
+			end += 8
+			continue
+		}
+		if end += bits.TrailingZeros64(m) >> 3; b[end] == '"' {
+			break
+		}
+		end += 2
+	}
 	if end < 0 {
 		c.bad = true
 		return nil
@@ -240,13 +333,21 @@ func (c *cursor) integer() int64 {
 
 // boolean consumes true or false.
 func (c *cursor) boolean() bool {
-	if c.has("true") {
-		return true
-	}
-	if !c.has("false") {
+	if c.bad || c.i >= len(c.b) {
 		c.bad = true
+		return false
 	}
-	return false
+	// Most are false: one comparison.
+	yes := c.b[c.i] == 't'
+	lit := "false"
+	if yes {
+		lit = "true"
+	}
+	if !c.has(lit) {
+		c.bad = true
+		return false
+	}
+	return yes
 }
 
 // value consumes any one value and returns its bytes.

@@ -112,3 +112,52 @@ func TestMalformed(t *testing.T) {
 		})
 	}
 }
+
+// FuzzSkipMember compares the one loop of skipMember, and words with bytes in
+// begins and encodedSeparator, with the same in small steps.
+func FuzzSkipMember(f *testing.F) {
+	for _, s := range []string{
+		`"a":1}`, `"a":"b","c":2}`, `"key\"with":{"x":["}",{"y":"\\"}]},"z":1}`, `"long key of more than eight":"long value \" of more"}`,
+		`"a""b"`, `"a":`, `"a`, `"a":"b\`, `"":{}`, `"a":]`, `"a":[[[]]]]`, `"/v1/projects/12%2fpackages":"%5C"`, "\"12345678\\", `"a":"1234567\"",`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		slow := func() int {
+			if len(b) == 0 || b[0] != '"' {
+				return -1
+			}
+			i := 1
+			for ; i < len(b) && b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+			if i+1 >= len(b) || b[i+1] != ':' {
+				return -1
+			}
+			return skipValue(b, i+2)
+		}
+		if got, want := skipMember(b, 0), slow(); got != want {
+			t.Errorf("skipMember(%q) is %d, want %d", b, got, want)
+		}
+		for n := range min(len(b), 24) {
+			b := b[:min(len(b), 48)]
+			if !begins(b, n, string(b[n:])) || begins(b, n, string(b[n:])+"x") {
+				t.Errorf("begins(%q) at %d", b, n)
+			}
+			other := bytes.Clone(b[n:])
+			for i := range other {
+				other[i] ^= 1
+				if begins(b, n, string(other)) {
+					t.Errorf("begins(%q, %d, %q)", b, n, other)
+				}
+				other[i] ^= 1
+			}
+		}
+		lower := bytes.ToLower(b)
+		if got, want := encodedSeparator(b), bytes.Contains(lower, []byte("%2f")) || bytes.Contains(lower, []byte("%5c")); got != want {
+			t.Errorf("encodedSeparator(%q) is %v", b, got)
+		}
+	})
+}

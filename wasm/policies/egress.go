@@ -319,6 +319,13 @@ func listed(names []listing, name []byte, denied *Answer) *Answer {
 // slash or backslash, which only a rule that opts in may pass (EG-57).
 func encodedSeparator(path []byte) bool {
 	for i := 0; i+2 < len(path); i++ {
+		if i+8 <= len(path) {
+			// No byte of these eight is a percent sign: as in stringEnd.
+			if v := load64(path, i) ^ 0x2525252525252525; (v-0x0101010101010101)&^v&0x8080808080808080 == 0 {
+				i += 7
+				continue
+			}
+		}
 		if path[i] != '%' {
 			continue
 		}

@@ -123,25 +123,41 @@ func (x *hostIndex) match(host []byte, literal bool, m *matches) {
 	if len(host) == 0 || len(host) > 253 {
 		return
 	}
-	firstX, ok := scanHost(host)
-	if !ok {
-		return
-	}
 	h := fnvOffset
+	empty := true // no byte of the label at i yet
 	for i := len(host) - 1; i >= 0; i-- {
-		if host[i] == '.' && !literal {
+		c := host[i]
+		if c == '.' {
+			if empty {
+				m.n = 0 // EG-08: an empty label matches nothing, even if the door should let one through
+				return
+			}
 			// host[:i] is what a wildcard before host[i+1:] would match.
-			if b := x.find(h, host[i+1:]); b != nil && firstX >= i {
-				m.add(b.deep)
-				if !hasDot(host[:i]) {
-					m.add(b.one)
-				}
+			if !literal {
+				x.wildcards(h, host, i, m)
 			}
 		}
-		h = (h ^ uint32(host[i])) * fnvPrime
+		empty = c == '.'
+		h = (h ^ uint32(c)) * fnvPrime
+	}
+	if empty {
+		m.n = 0
+		return
 	}
 	if b := x.find(h, host); b != nil {
 		m.add(b.exact)
+	}
+}
+
+// wildcards adds the rules for names below host[dot+1:], whose hash is h.
+func (x *hostIndex) wildcards(h uint32, host []byte, dot int, m *matches) {
+	b := x.find(h, host[dot+1:])
+	if b == nil || len(b.deep)+len(b.one) == 0 || hasPunycode(host[:dot]) {
+		return
+	}
+	m.add(b.deep)
+	if !hasDot(host[:dot]) {
+		m.add(b.one)
 	}
 }
 
@@ -161,25 +177,13 @@ func hasDot(s []byte) bool {
 	return false
 }
 
-// scanHost returns the offset of the first label that begins "xn--" (len(host)
-// if there is none) and whether no label is empty. EG-15: a wildcard never
-// matches such a label; EG-08: an empty label matches nothing, even if the door
-// should let one through.
-func scanHost(host []byte) (firstX int, ok bool) {
-	firstX = len(host)
-	start := true
-	for i := 0; i < len(host); i++ {
-		if host[i] == '.' {
-			if start {
-				return 0, false
-			}
-			start = true
-			continue
+// hasPunycode reports whether a label begins "xn--". EG-15: a wildcard never
+// matches such a label.
+func hasPunycode(s []byte) bool {
+	for i := 0; i+4 <= len(s); i++ {
+		if s[i] == 'x' && (i == 0 || s[i-1] == '.') && string(s[i:i+4]) == "xn--" {
+			return true
 		}
-		if start && firstX == len(host) && host[i] == 'x' && len(host)-i >= 4 && string(host[i:i+4]) == "xn--" {
-			firstX = i
-		}
-		start = false
 	}
-	return firstX, !start
+	return false
 }
