@@ -58,8 +58,15 @@ const (
 	DefaultNames = 32
 )
 
-// Grants reads what the egress rules of a compiled policy v1 grant, in the
-// policy's order.
+// What one git transfer may move: a fetch brings whole histories, and a push is
+// bounded by what is looked into.
+const (
+	gitUp   = 1<<30 + 1<<20
+	gitDown = 4 << 30
+)
+
+// Grants reads what the rules of a compiled policy v1 grant: the egress rules in
+// the policy's order, then those of git.
 func Grants(policy []byte) ([]Grant, error) {
 	var p struct {
 		Egress []struct {
@@ -79,6 +86,9 @@ func Grants(policy []byte) ([]Grant, error) {
 			Down         int64          `json:"down"`
 			Idle         int64          `json:"idle"` // milliseconds
 		} `json:"egress"`
+		Git *struct {
+			Siblings []struct{} `json:"siblings"`
+		} `json:"git"`
 	}
 	if err := json.Unmarshal(policy, &p); err != nil {
 		return nil, fmt.Errorf("compiled policy: %w", err)
@@ -99,6 +109,13 @@ func Grants(policy []byte) ([]Grant, error) {
 			WebSocket: r.Upgrade == "websocket",
 			Limits:    Limits{Up: r.Up, Down: r.Down, Idle: time.Duration(r.Idle) * time.Millisecond},
 		})
+	}
+	if p.Git != nil {
+		limits := Limits{Up: gitUp, Down: gitDown}
+		grants = append(grants, Grant{Rule: "git.repository", Limits: limits}, Grant{Rule: "git.push", Limits: limits})
+		for i := range p.Git.Siblings {
+			grants = append(grants, Grant{Rule: fmt.Sprintf("git.siblings[%d]", i), Limits: limits})
+		}
 	}
 	return grants, nil
 }

@@ -186,3 +186,34 @@ func (r *Request) mentionsPlaceholder() bool {
 	}
 	return false
 }
+
+// TakeCredentials removes every credential of the request's own and returns
+// them, Basic decoded, for a mediator that has placeholders of its own to know
+// them by. What a mediator does not know is foreign (EG-75).
+func (r *Request) TakeCredentials() []string {
+	var values []string
+	for _, name := range credentialFields {
+		for _, v := range r.Header[name] {
+			if scheme, rest, ok := strings.Cut(v, " "); ok && strings.EqualFold(scheme, "basic") {
+				if b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(rest)); err == nil {
+					v = string(b)
+				}
+			}
+			values = append(values, v)
+		}
+		delete(r.Header, name)
+	}
+	var kept []string
+	for pair := range strings.SplitSeq(r.Query, "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		plain, err := url.QueryUnescape(name)
+		if err == nil && slices.Contains(credentialKeys, strings.ToLower(plain)) {
+			values = append(values, value)
+			continue
+		}
+		kept = append(kept, pair)
+	}
+	r.Query = strings.Join(kept, "&")
+	r.URL.RawQuery = r.Query
+	return values
+}

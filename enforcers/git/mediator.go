@@ -1,0 +1,162 @@
+package git
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"gatehouse/enforcers"
+	"gatehouse/enforcers/door"
+	"gatehouse/internal/authority"
+	"gatehouse/internal/secret"
+)
+
+// Reason codes of this package. A decision's own reasons are the policy's.
+const (
+	CodeMoved      = "repository_moved"     // the host answered with a redirect: it is never followed
+	CodeAnswer     = "git_answer"           // the host's answer is not git's
+	CodeDumb       = "git_dumb_protocol"    // a file of the dumb protocol
+	CodePush       = "push_malformed"       // the commands of a push
+	CodePushSize   = "push_too_large"       //
+	CodeInspection = "pack_not_inspected"   // it could not be inspected
+	CodeUnlistedQ  = "git_request_unlisted" // a service request with something this package does not know
+)
+
+// Repository is one repository of the node's list.
+type Repository struct {
+	ID   string // numeric, as the host gives it
+	Name string // owner/name in the host's own spelling
+}
+
+// Host is where the repositories of one scm connection are.
+type Host struct {
+	Connection   string
+	To           authority.Authority // https
+	Repositories []Repository
+}
+
+// Options configure one session's mediator.
+type Options struct {
+	Hosts []Host
+	// Placeholder is what the credential helper inside answers. It is the only
+	// credential that a request may bring.
+	Placeholder secret.Value
+	Push        PushOptions
+}
+
+// Mediator recognizes the git requests of one session.
+type Mediator struct {
+	o     Options
+	hosts map[authority.Authority]*host
+}
+
+type host struct {
+	Host
+	by map[string]Repository // by canonical path
+}
+
+// New returns the mediator of one session. A repository that is listed twice
+// for one host, or whose name is none, is an error: a session would be bound
+// to one of two.
+func New(o Options) (*Mediator, error) {
+	m := &Mediator{o: o, hosts: make(map[authority.Authority]*host)}
+	for _, h := range o.Hosts {
+		if h.To.Scheme() != authority.HTTPS || m.hosts[h.To] != nil {
+			return nil, errors.New("git: connection " + h.Connection + ": its host is not https, or another connection has it")
+		}
+		one := &host{Host: h, by: make(map[string]Repository)}
+		for _, r := range h.Repositories {
+			owner, name, _ := strings.Cut(r.Name, "/")
+			path, bad := canonical(owner, name)
+			if _, twice := one.by[path]; bad || twice || r.ID == "" {
+				return nil, errors.New("git: repository " + r.Name + " is listed twice or is not owner/name")
+			}
+			one.by[path] = r
+		}
+		m.hosts[h.To] = one
+	}
+	return m, nil
+}
+
+// Routes returns what the mediator takes from the door: everything that goes
+// to its hosts, and pushes wherever they go.
+func (m *Mediator) Routes() []door.Route {
+	return []door.Route{
+		{Match: func(r *door.Request) bool { return m.hosts[r.To] != nil }, Handler: door.HandlerFunc(m.serve)},
+		{Match: pushing, Handler: door.HandlerFunc(m.pushElsewhere)},
+	}
+}
+
+// pushing reports whether a request to any host is a push: without a
+// connection there is none.
+func pushing(r *door.Request) bool {
+	return strings.HasSuffix(r.Path, "/"+receivePack) ||
+		strings.HasSuffix(r.Path, "/info/refs") && strings.Contains(r.Query, receivePack)
+}
+
+func (m *Mediator) pushElsewhere(w http.ResponseWriter, r *door.Request) {
+	a := r.Gate.Action(enforcers.GitPush)
+	a.Push = &enforcers.Push{To: r.To}
+	_, d := r.Decide(a)
+	refuse(w, d)
+}
+
+// serve handles one request to a host of a connection.
+func (m *Mediator) serve(w http.ResponseWriter, r *door.Request) {
+	h := m.hosts[r.To]
+	t := recognize(r)
+	code := m.credentials(r)
+	switch {
+	case t.bad:
+		code = enforcers.CodeMalformed
+	case t.op == opDumb && code == "":
+		code = CodeDumb
+	}
+	repository := h.by[t.path]
+	switch {
+	case t.op == opService && t.service == receivePack && code == "":
+		m.push(w, r, h, repository, t)
+	case t.op == opRefs && t.service == receivePack && code == "":
+		m.pushRefs(w, r, h, repository, t)
+	case t.op == opRefs, t.op == opService:
+		m.fetch(w, r, h, repository, t, code)
+	default:
+		m.plain(w, r, h, code)
+	}
+}
+
+// credentials takes the request's own credentials out of it and returns a code
+// when one is not the session's placeholder (EG-75).
+func (m *Mediator) credentials(r *door.Request) string {
+	for _, v := range r.TakeCredentials() {
+		if _, password, ok := strings.Cut(v, ":"); ok {
+			v = password
+		}
+		v = strings.TrimPrefix(strings.TrimPrefix(v, "Bearer "), "token ")
+		if m.o.Placeholder.Empty() || !m.o.Placeholder.Equal([]byte(v)) {
+			return enforcers.CodeForeignCredential
+		}
+	}
+	return ""
+}
+
+// plain handles what is not git: pages, archives, files. It would use the
+// connection, so that in no mode a repository is read past the policy (EG-85).
+func (m *Mediator) plain(w http.ResponseWriter, r *door.Request, h *host, code string) {
+	a := r.Action()
+	a.Connection, a.HardSet = h.Connection, code
+	if r.Upgrade != "" {
+		a.HardSet = enforcers.CodeUpgradeRefused
+	}
+	p, d := r.Decide(a)
+	if p == nil {
+		door.Refuse(w, d)
+		return
+	}
+	resp, err := r.Up.Do(p, r.Request)
+	if err != nil {
+		door.Fail(w, d, err)
+		return
+	}
+	door.Relay(w, resp)
+}

@@ -1,0 +1,236 @@
+//go:build linux
+
+package git_test
+
+import (
+	"crypto/rand"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"gatehouse/enforcers"
+	"gatehouse/enforcers/git"
+	"gatehouse/gatekeeper/sandbox/quarantine"
+	"gatehouse/receipts"
+)
+
+// TestPush pushes with the real git to a real git server.
+func TestPush(t *testing.T) {
+	w := newWorld(t)
+	s := open(t, w, setup{push: pushBranches})
+	push := func(t *testing.T, dir string, args ...string) string {
+		t.Helper()
+		out, err := s.git(dir, append([]string{"push"}, args...)...)
+		if err != nil {
+			t.Fatalf("push: %v\n%s", err, out)
+		}
+		return out
+	}
+	t.Run("branch", func(t *testing.T) {
+		dir := s.clone()
+		tip := s.commit(dir, "a.txt", "a\n")
+		push(t, dir, "origin", "HEAD:refs/heads/gatehouse/one")
+		if got := w.tip("acme/shop", "gatehouse/one"); got != tip {
+			t.Errorf("the branch is at %q, want %s", got, tip)
+		}
+		next := s.commit(dir, "a.txt", "b\n")
+		push(t, dir, "origin", "HEAD:refs/heads/gatehouse/one")
+		if got := w.tip("acme/shop", "gatehouse/one"); got != next {
+			t.Errorf("the branch is at %q, want %s", got, next)
+		}
+		if len(s.before) != 2 || s.before[1].Commands[0] != (quarantine.Command{Ref: "refs/heads/gatehouse/one", Old: tip, New: next}) {
+			t.Errorf("told before: %+v", s.before)
+		}
+	})
+	t.Run("from_a_shallow_clone", func(t *testing.T) {
+		dir := s.clone("--depth=1")
+		tip := s.commit(dir, "b.txt", "b\n")
+		push(t, dir, "origin", "HEAD:refs/heads/gatehouse/shallow")
+		if got := w.tip("acme/shop", "gatehouse/shallow"); got != tip {
+			t.Errorf("the branch is at %q, want %s", got, tip)
+		}
+	})
+	t.Run("from_a_partial_clone", func(t *testing.T) {
+		dir := s.clone("--filter=blob:none")
+		s.commit(dir, "c.txt", "c\n")
+		push(t, dir, "origin", "HEAD:refs/heads/gatehouse/partial")
+	})
+	t.Run("chunked", func(t *testing.T) { // over http.postBuffer: probe, then chunks
+		dir := s.clone()
+		b := make([]byte, 5<<20)
+		_, _ = rand.Read(b)
+		tip := s.commit(dir, "large.bin", string(b))
+		push(t, dir, "origin", "HEAD:refs/heads/gatehouse/large")
+		if got := w.tip("acme/shop", "gatehouse/large"); got != tip {
+			t.Errorf("the branch is at %q, want %s", got, tip)
+		}
+	})
+	t.Run("atomic_two", func(t *testing.T) {
+		dir := s.clone()
+		s.commit(dir, "d.txt", "d\n")
+		push(t, dir, "--atomic", "origin", "HEAD:refs/heads/gatehouse/x", "HEAD~1:refs/heads/gatehouse/y")
+		if w.tip("acme/shop", "gatehouse/x") == "" || w.tip("acme/shop", "gatehouse/y") == "" {
+			t.Error("a branch is missing")
+		}
+	})
+	t.Run("nothing_new", func(t *testing.T) {
+		dir := s.clone()
+		push(t, dir, "origin", "HEAD:refs/heads/gatehouse/same")
+	})
+	t.Run("lost_lease", func(t *testing.T) { // somebody else was faster: the host says so
+		dir := s.clone()
+		s.commit(dir, "e.txt", "e\n")
+		push(t, dir, "origin", "HEAD:refs/heads/gatehouse/lease")
+		work := t.TempDir()
+		run(t, "", nil, "clone", "-q", "-b", "gatehouse/lease", w.bare("acme/shop"), work)
+		write(t, filepath.Join(work, "f"), "f\n")
+		run(t, work, nil, "add", "-A")
+		run(t, work, nil, "commit", "-q", "-m", "f")
+		run(t, work, nil, "push", "-q", "origin", "gatehouse/lease")
+		s.commit(dir, "g.txt", "g\n")
+		if out, err := s.git(dir, "push", "origin", "HEAD:refs/heads/gatehouse/lease"); err == nil {
+			t.Errorf("it went through:\n%s", out)
+		}
+	})
+	for _, d := range s.rec.of(enforcers.GitPush) {
+		if d.Decision.Passed && !d.Durable {
+			t.Errorf("%s left before its receipt was durable", d.Action.ID)
+		}
+	}
+}
+
+// TestPushRefused asserts for each refusal what git prints, that the server's
+// receive-pack saw nothing, and that no credential that can write was asked for.
+func TestPushRefused(t *testing.T) {
+	w := newWorld(t)
+	cases := map[string]struct {
+		push   string
+		limits quarantine.Limits
+		most   int64
+		blind  bool
+		do     func(t *testing.T, s *session) (string, error)
+		code   string
+	}{
+		"EG-86_main": {do: pushed("HEAD:refs/heads/main"), code: "ref_not_listed"},
+		"EG-86_tag":  {do: pushed("HEAD:refs/tags/v9"), code: "ref_not_listed"},
+		"EG-86_delete": {do: func(t *testing.T, s *session) (string, error) {
+			run(t, s.w.bare("acme/shop"), nil, "branch", "-f", "gatehouse/old", "main")
+			return s.git(s.clone(), "push", "origin", ":refs/heads/gatehouse/old")
+		}, code: "delete_not_allowed"},
+		"EG-86_force": {do: func(t *testing.T, s *session) (string, error) {
+			run(t, s.w.bare("acme/shop"), nil, "branch", "-f", "gatehouse/forced", "main")
+			dir := s.clone()
+			s.must(dir, "reset", "-q", "--hard", "HEAD~1")
+			s.commit(dir, "x", "rewritten\n")
+			return s.git(dir, "push", "--force", "origin", "HEAD:refs/heads/gatehouse/forced")
+		}, code: "force_not_allowed"},
+		"EG-86_rewind": {do: func(t *testing.T, s *session) (string, error) {
+			run(t, s.w.bare("acme/shop"), nil, "branch", "-f", "gatehouse/rewound", "main")
+			return s.git(s.clone(), "push", "--force", "origin", "HEAD~1:refs/heads/gatehouse/rewound")
+		}, code: "force_not_allowed"},
+		"EG-86_mixed": {do: pushed("HEAD:refs/heads/gatehouse/a", "HEAD:refs/heads/main"), code: "ref_not_listed"},
+		"EG-82_not_granted": {push: "none", do: func(t *testing.T, s *session) (string, error) {
+			dir := s.clone()
+			s.commit(dir, "x", "x\n")
+			return s.git(dir, "push", "origin", "HEAD:refs/heads/gatehouse/a")
+		}, code: "push_not_listed"},
+		"EG-82_sibling_is_read_only": {do: func(t *testing.T, s *session) (string, error) {
+			dir := s.clone()
+			return s.git(dir, "push", url+"acme/docs", "HEAD:refs/heads/gatehouse/a")
+		}, code: "access_read_only"},
+		"EG-80_sibling": {do: func(t *testing.T, s *session) (string, error) {
+			return s.git(s.clone(), "push", url+"acme/other", "HEAD:refs/heads/gatehouse/a")
+		}, code: "repository_not_listed"},
+		"without_a_connection": {do: func(t *testing.T, s *session) (string, error) {
+			return s.git(s.clone(), "push", "https://free.good.test/acme/shop.git", "HEAD:refs/heads/gatehouse/a")
+		}, code: "repository_not_listed"},
+		"workflow": {do: changed(".github/workflows/x.yml", "on: push\n"), code: "path_denied"},
+		"submodule": {do: func(t *testing.T, s *session) (string, error) { // the submodule's own address is another decision
+			return changed(".gitmodules", "[submodule \"x\"]\n\tpath = x\n\turl = https://git.good.test/acme/other.git\n")(t, s)
+		}, code: "path_denied"},
+		"names_collide": {do: func(t *testing.T, s *session) (string, error) {
+			dir := s.clone()
+			s.commit(dir, "Readme", "x\n")
+			return s.git(dir, "push", "origin", "HEAD:refs/heads/gatehouse/a")
+		}, code: quarantine.Colliding},
+		"bad_fsck": {do: func(t *testing.T, s *session) (string, error) {
+			dir := s.clone()
+			blob := run(t, dir, strings.NewReader("x"), "hash-object", "-w", "--stdin")
+			tree := run(t, dir, strings.NewReader("100644 blob "+blob+"\t.git\n"), "mktree")
+			tip := run(t, dir, nil, "commit-tree", "-m", "x", tree)
+			return s.git(dir, "push", "origin", tip+":refs/heads/gatehouse/a")
+		}, code: quarantine.Broken},
+		"zip_bomb":     {do: changed("zeros", strings.Repeat("0", 4<<20)), limits: quarantine.Limits{Object: 1 << 20}, code: quarantine.TooLarge},
+		"placeholder":  {do: changed("env", "TOKEN="+placeholder+"\n"), code: quarantine.Canary},
+		"too_large":    {do: changed("random", random(64<<10)), most: 4 << 10, code: git.CodePushSize},
+		"no_inspector": {do: changed("x", "x\n"), blind: true, code: git.CodeInspection},
+		"push_options": {do: func(t *testing.T, s *session) (string, error) {
+			// The client does not send what was not offered; it says so itself.
+			out, err := s.git(s.clone(), "push", "-o", "ci.skip", "origin", "HEAD:refs/heads/gatehouse/a")
+			return out, err
+		}, code: "does not support push options"},
+		"signed": {do: func(t *testing.T, s *session) (string, error) {
+			return s.git(s.clone(), "push", "--signed", "origin", "HEAD:refs/heads/gatehouse/a")
+		}, code: "does not support --signed push"},
+	}
+	for name, c := range cases {
+		for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
+			t.Run(name+"/"+string(mode), func(t *testing.T) {
+				rules := pushBranches
+				if c.push == "none" {
+					rules = ""
+				}
+				s := open(t, w, setup{mode: mode, push: rules, limits: c.limits, most: c.most, blind: c.blind})
+				before := w.receives()
+				out, err := c.do(t, s)
+				s.stop()
+				if err == nil || !strings.Contains(out, c.code) {
+					t.Errorf("%v: no %q in what git printed:\n%s", err, c.code, out)
+				}
+				if w.receives() != before {
+					t.Error("the server's receive-pack was asked")
+				}
+				for _, asked := range s.inject.asked() {
+					if strings.HasPrefix(asked, "git.push") {
+						t.Errorf("a credential was asked for: %s", asked)
+					}
+				}
+				for _, d := range s.rec.of(enforcers.GitPush) {
+					if d.Decision.Passed {
+						t.Errorf("%s passed", d.Action.ID)
+					}
+				}
+				if left, err := os.ReadDir(s.dir); err != nil || len(left) > 0 {
+					t.Errorf("%d packs are left behind (%v)", len(left), err)
+				}
+			})
+		}
+	}
+}
+
+// pushed pushes a new commit to the given refs.
+func pushed(refs ...string) func(*testing.T, *session) (string, error) {
+	return func(t *testing.T, s *session) (string, error) {
+		t.Helper()
+		dir := s.clone()
+		s.commit(dir, "x", "x\n")
+		return s.git(dir, append([]string{"push", "origin"}, refs...)...)
+	}
+}
+
+// changed pushes a commit that changes one path to the session's own branch.
+func changed(path, content string) func(*testing.T, *session) (string, error) {
+	return func(t *testing.T, s *session) (string, error) {
+		t.Helper()
+		dir := s.clone()
+		s.commit(dir, path, content)
+		return s.git(dir, "push", "origin", "HEAD:refs/heads/gatehouse/a")
+	}
+}
+
+func random(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b)
+	return string(b)
+}
