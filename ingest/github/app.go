@@ -174,38 +174,14 @@ func (a *API) Repository(ctx context.Context, id, owner, name string, want githu
 	if ok && a.now().Before(m.until) {
 		return m.client, nil
 	}
-	number, err := strconv.ParseInt(id, 10, 64)
+	t, err := a.Mint(ctx, id, owner, name, want)
 	if err != nil {
-		return nil, fmt.Errorf("mint a token: repository id: %w", err)
+		return nil, err
 	}
-	app := a.AsApp()
-	in, _, err := app.Apps.FindRepositoryInstallation(ctx, owner, name)
-	if err != nil {
-		return nil, fmt.Errorf("find the App's installation: %w", err)
+	if err := a.Issued(ctx, t.Scope, t.Expires); err != nil {
+		return nil, errors.Join(fmt.Errorf("write down the token: %w", err), a.Revoke(ctx, t.Value))
 	}
-	t, _, err := app.Apps.CreateInstallationToken(ctx, in.GetID(), &github.InstallationTokenOptions{RepositoryIDs: []int64{number}, Permissions: &want})
-	if err != nil {
-		return nil, fmt.Errorf("mint a token: %w", err)
-	}
-	// What came back is what counts, not what was asked for.
-	got, err := granted(t.Permissions)
-	switch {
-	case err != nil || !maps.Equal(got, wanted):
-		return nil, errors.New("mint a token: it has other permissions than were asked for")
-	case len(t.Repositories) != 1 || t.Repositories[0].GetID() != number:
-		return nil, errors.New("mint a token: it is not for the one repository that was asked for")
-	case t.GetToken() == "" || !t.GetExpiresAt().After(a.now()):
-		return nil, errors.New("mint a token: there is none in the answer")
-	}
-	scope := map[string]string{"repository.id": id}
-	for _, p := range slices.Sorted(maps.Keys(got)) {
-		scope["permission."+p] = got[p]
-	}
-	if err := a.Issued(ctx, scope, t.GetExpiresAt().Time); err != nil {
-		return nil, fmt.Errorf("write down the token: %w", err)
-	}
-	value := secret.FromString(t.GetToken())
-	m = minted{a.client(func() (string, error) { return string(value.Reveal()), nil }), t.GetExpiresAt().Add(-tokenEnd)}
+	m = minted{a.client(func() (string, error) { return string(t.Value.Reveal()), nil }), t.Expires.Add(-tokenEnd)}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.minted == nil {
@@ -213,6 +189,67 @@ func (a *API) Repository(ctx context.Context, id, owner, name string, want githu
 	}
 	a.minted[key] = m
 	return m.client, nil
+}
+
+// Token is an installation token for one repository.
+type Token struct {
+	Value   secret.Value
+	Scope   map[string]string // repository.id, permission.<name>
+	Expires time.Time
+}
+
+// Mint makes an installation token that is good for one repository and the
+// wanted permissions and nothing else. An answer that grants anything more, or
+// less, is an error, and its token is given up. It writes nothing down.
+func (a *API) Mint(ctx context.Context, id, owner, name string, want github.InstallationPermissions) (Token, error) {
+	wanted, err := granted(&want)
+	if err != nil {
+		return Token{}, err
+	}
+	number, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		return Token{}, fmt.Errorf("mint a token: repository id: %w", err)
+	}
+	app := a.AsApp()
+	in, _, err := app.Apps.FindRepositoryInstallation(ctx, owner, name)
+	if err != nil {
+		return Token{}, fmt.Errorf("find the App's installation: %w", err)
+	}
+	t, _, err := app.Apps.CreateInstallationToken(ctx, in.GetID(), &github.InstallationTokenOptions{RepositoryIDs: []int64{number}, Permissions: &want})
+	if err != nil {
+		return Token{}, fmt.Errorf("mint a token: %w", err)
+	}
+	value := secret.FromString(t.GetToken())
+	// What came back is what counts, not what was asked for.
+	got, err := granted(t.Permissions)
+	switch {
+	case value.Empty() || !t.GetExpiresAt().After(a.now()):
+		return Token{}, errors.New("mint a token: there is none in the answer")
+	case err != nil || !maps.Equal(got, wanted):
+		err = errors.New("mint a token: it has other permissions than were asked for")
+	case len(t.Repositories) != 1 || t.Repositories[0].GetID() != number:
+		err = errors.New("mint a token: it is not for the one repository that was asked for")
+	}
+	if err != nil {
+		return Token{}, errors.Join(err, a.Revoke(ctx, value))
+	}
+	scope := map[string]string{"repository.id": id}
+	for _, p := range slices.Sorted(maps.Keys(got)) {
+		scope["permission."+p] = got[p]
+	}
+	return Token{Value: value, Scope: scope, Expires: t.GetExpiresAt().Time}, nil
+}
+
+// Revoke ends an installation token. One that has ended already is no error.
+func (a *API) Revoke(ctx context.Context, token secret.Value) error {
+	resp, err := a.client(func() (string, error) { return string(token.Reveal()), nil }).Apps.RevokeInstallationToken(ctx)
+	if resp != nil && resp.StatusCode == http.StatusUnauthorized {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("revoke a token: %w", err)
+	}
+	return nil
 }
 
 // granted lists the permissions that are set, by GitHub's names.

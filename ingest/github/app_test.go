@@ -150,7 +150,7 @@ func TestRepositoryToken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now, answer := now, maps.Clone(c.answer)
-			var asked, used int
+			var asked, used, givenUp int
 			var body []byte
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				bearer := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -174,6 +174,11 @@ func TestRepositoryToken(t *testing.T) {
 						t.Errorf("called with %q", bearer)
 					}
 					fmt.Fprint(w, `{}`)
+				case "DELETE /installation/token":
+					if givenUp++; bearer != "ghs_canary" {
+						t.Errorf("gave up %q", bearer)
+					}
+					w.WriteHeader(http.StatusNoContent)
 				default:
 					t.Errorf("%s %s", r.Method, r.URL.Path)
 				}
@@ -204,6 +209,9 @@ func TestRepositoryToken(t *testing.T) {
 				t.Errorf("asked for %s", body)
 			}
 			if err != nil {
+				if want := answer["token"] != "" && name != "ended already"; (givenUp == 1) != want {
+					t.Errorf("the token was given up %d times", givenUp)
+				}
 				if strings.Contains(err.Error(), "canary") {
 					t.Errorf("the error holds the token: %v", err)
 				}
