@@ -112,7 +112,11 @@ func allowed(p policyDoc) map[string]bool {
 				if (r.Blind != "") != blind {
 					continue // the door opens every tunnel there in the same way
 				}
-				allow(r.Up, "connect %s:%d blind=%v", host, port, blind)
+				up := r.Up
+				if !blind {
+					up = 0 // such a tunnel moves nothing: its requests have caps of their own
+				}
+				allow(up, "connect %s:%d blind=%v", host, port, blind)
 				if r.Connection != connection {
 					continue
 				}
@@ -125,7 +129,7 @@ func allowed(p policyDoc) map[string]bool {
 									allow(r.Up, "%s %s://%s:%d%s%%2f by %s", method, s, host, port, path, r.Connection)
 								}
 								if r.Upgrade != "" {
-									allow(r.Up, "ws %s://%s:%d%s by %s", s, host, port, path, r.Connection)
+									allow(r.Up, "ws %s %s://%s:%d%s by %s", method, s, host, port, path, r.Connection)
 								}
 							}
 						}
