@@ -112,7 +112,7 @@ func (g *Gatekeeper) admit(ctx context.Context, id string, e *event.Event, leaf 
 // admitClaimed judges an event whose claim is held and writes the session's
 // first receipts. It starts the session when the event is admitted.
 func (g *Gatekeeper) admitClaimed(ctx context.Context, cl *claim, e *event.Event, leaf receipts.Hash, retryOf string) (Admission, error) {
-	bundles, err := g.registry.inForce(ctx)
+	bundles, paused, err := g.registry.inForce(ctx)
 	if err != nil {
 		return Admission{}, err
 	}
@@ -124,6 +124,9 @@ func (g *Gatekeeper) admitClaimed(ctx context.Context, cl *claim, e *event.Event
 	c := bundle.Choose(bundles, e, g.o.Repositories, now)
 	p := past{event: e.ID, leaf: leaf, opened: now, admitted: true, entity: bundle.EntityKey(e), self: selfCaused(e, g.identities, namespaces(bundles))}
 	var made *prepared
+	if c.Code == "" && paused[c.Bundle.Name] {
+		c.Code, c.Why = problem.BundlePaused, "bundle "+c.Bundle.Name+" is paused"
+	}
 	if c.Code == "" {
 		made, c.Code, c.Why = g.prepare(c)
 	}
@@ -159,6 +162,7 @@ func (g *Gatekeeper) admitClaimed(ctx context.Context, cl *claim, e *event.Event
 		return Admission{}, fmt.Errorf("couldn't open session %s: %w", cl.Session, err)
 	}
 	g.fold.opened(cl.Session, p)
+	g.delivered(g.deliveries(c.Bundle, made.provider))
 	s := newSession(g, cl.Session, chain, c, made, e, now)
 	if cl.key != "" {
 		if err := cl.opened(ctx, g.o.Claims); err != nil {
@@ -190,6 +194,9 @@ func (g *Gatekeeper) prepare(c bundle.Choice) (*prepared, problem.Code, string) 
 	p := &prepared{provider: g.o.Providers[b.Session.Provider], digest: b.Digest(), sets: map[string]receipts.Hash{}}
 	if p.provider == nil {
 		return refuse("the node has no provider %s", b.Session.Provider)
+	}
+	if why := unmediated(b, g.deliveries(b, p.provider)); why != "" {
+		return nil, problem.ConnectionUnmediated, why // M-16
 	}
 	// A session that would start without what its bundle counts on is no smaller
 	// session, it is another one.
@@ -289,6 +296,7 @@ func (g *Gatekeeper) openOf(e *event.Event, leaf receipts.Hash, c bundle.Choice,
 	if c.Bundle != nil {
 		o.Bundle, o.Digest, o.Mode, o.Policy = c.Bundle.Name, c.Bundle.Digest(), receipts.Mode(c.Bundle.Mode), c.Bundle.Credentials.Policy
 		o.Floor, o.FloorAt = string(c.Floor.Origin), c.Floor.Pointer
+		withDeliveries(o.Facts, g.deliveries(c.Bundle, g.o.Providers[c.Bundle.Session.Provider]))
 	}
 	if c.Code != "" {
 		o.State, o.Code = stateRefused, string(c.Code)

@@ -16,10 +16,12 @@ import (
 
 // Results of an Apply, as receipts have them.
 const (
-	ResultApplied   = "applied"
-	ResultWaiting   = "waiting"
-	ResultRejected  = "rejected"
-	ResultUnchanged = "unchanged" // never a receipt: nothing happened
+	ResultApplied    = "applied"
+	ResultWaiting    = "waiting"
+	ResultRejected   = "rejected"
+	ResultRolledBack = "rolled_back"
+	ResultPaused     = "paused"
+	ResultUnchanged  = "unchanged" // never a receipt: nothing happened
 )
 
 // File is one bundle file. Name is for messages.
@@ -174,32 +176,7 @@ func (g *Gatekeeper) commit(ctx context.Context, b *bundle.Bundle, state *desire
 	if err := g.registry.keep(b); err != nil {
 		return err
 	}
-	leaf, err := g.control(ctx, receipts.TypeBundleApply, c)
-	if err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(modes)) {
-		state.Modes[name] = modes[name]
-		if leaf, err = g.control(ctx, receipts.TypeModeChange, receipts.Change{
-			Bundle: b.Name, Digest: c.Digest, Enforcer: name, To: receipts.Mode(modes[name]), By: c.By, Via: c.Via, Result: ResultApplied,
-		}); err != nil {
-			return err
-		}
-	}
-	state.Receipt = leaf.String()
-	if err := g.registry.put(ctx, b.Name, state); err != nil {
-		return problem.Wrap(err, problem.Conflict, "bundle "+b.Name+" was changed by somebody else at the same time", "look at its history and apply again")
-	}
-	return nil
-}
-
-func (g *Gatekeeper) control(ctx context.Context, t receipts.Type, c receipts.Change) (receipts.Hash, error) {
-	leaf, err := g.o.Notary.Control().Append(ctx, receipts.Receipt{Type: t, Change: &c})
-	if err != nil {
-		return receipts.Hash{}, fmt.Errorf("couldn't write the control chain: %w", err)
-	}
-	g.fold.changed(change{Change: c, Type: t, At: g.o.Clock(), Leaf: leaf})
-	return leaf, nil
+	return g.enforce(ctx, b.Name, state, receipts.TypeBundleApply, c, nil, modes)
 }
 
 // Change is one step in a bundle's history.
@@ -211,6 +188,7 @@ type Change struct {
 	From, To bundle.Mode
 	By, Via  string
 	Result   string
+	Single   bool // one person was enough
 	Receipt  receipts.Hash
 }
 
@@ -220,7 +198,7 @@ func (g *Gatekeeper) History(name string) []Change {
 	for _, c := range g.fold.history(name) {
 		out = append(out, Change{
 			At: c.At, Type: c.Type, Digest: c.Digest, Enforcer: c.Enforcer, From: bundle.Mode(c.From), To: bundle.Mode(c.To),
-			By: c.By, Via: c.Via, Result: c.Result, Receipt: c.Leaf,
+			By: c.By, Via: c.Via, Result: c.Result, Single: c.Single, Receipt: c.Leaf,
 		})
 	}
 	return out
@@ -230,6 +208,7 @@ func (g *Gatekeeper) History(name string) []Change {
 type InForce struct {
 	Bundle  *bundle.Bundle // in its effective modes
 	Waiting string         // digest of the version that waits for approval, "" if none
+	Paused  bool           // starts nothing
 }
 
 // Bundles returns the bundles in force, by name.
@@ -240,7 +219,7 @@ func (g *Gatekeeper) Bundles(ctx context.Context) ([]InForce, error) {
 	}
 	var out []InForce
 	for _, name := range slices.Sorted(maps.Keys(have)) {
-		out = append(out, InForce{Bundle: have[name].bundle, Waiting: have[name].Waiting})
+		out = append(out, InForce{Bundle: have[name].bundle, Waiting: have[name].Waiting, Paused: have[name].Paused})
 	}
 	return out, nil
 }

@@ -26,6 +26,7 @@ type desired struct {
 	Mode    bundle.Mode            `json:"mode"`
 	Modes   map[string]bundle.Mode `json:"modes,omitempty"`   // by enforcer
 	Waiting string                 `json:"waiting,omitempty"` // digest of a version that waits for approval
+	Paused  bool                   `json:"paused,omitempty"`  // starts nothing
 	Receipt string                 `json:"receipt"`           // leaf of the receipt that this state follows
 
 	bundle   *bundle.Bundle // in its effective modes
@@ -84,17 +85,19 @@ func (r *registry) refresh(ctx context.Context) (map[string]*desired, error) {
 	return next, nil
 }
 
-// inForce returns the bundles that may start sessions now.
-func (r *registry) inForce(ctx context.Context) ([]*bundle.Bundle, error) {
+// inForce returns the bundles in force. Paused ones are among them and named
+// beside: a paused bundle must not make way for a wider one.
+func (r *registry) inForce(ctx context.Context) (out []*bundle.Bundle, paused map[string]bool, err error) {
 	all, err := r.refresh(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var out []*bundle.Bundle
+	paused = map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		out = append(out, all[name].bundle)
+		paused[name] = all[name].Paused
 	}
-	return out, nil
+	return out, paused, nil
 }
 
 // put writes a state if nobody wrote another one since it was read.
@@ -153,15 +156,16 @@ func (r *registry) replay(changes []change) (*desired, error) {
 	var d *desired
 	for _, c := range changes {
 		switch {
-		case c.Type == receipts.TypeBundleApply && c.Result == ResultApplied:
+		case c.Type == receipts.TypeBundleApply && inForceNow(c.Result):
 			if d == nil {
 				d = &desired{Modes: map[string]bundle.Mode{}}
 			}
-			d.Digest, d.Mode, d.Waiting = hex.EncodeToString(c.Digest[:]), bundle.Mode(c.To), ""
+			d.Digest, d.Mode = hex.EncodeToString(c.Digest[:]), bundle.Mode(c.To)
 		case d == nil:
 			continue
-		case c.Type == receipts.TypeBundleApply && c.Result == ResultWaiting:
-			d.Waiting = hex.EncodeToString(c.Digest[:])
+		case c.Type == receipts.TypeBundleApply: // waits, as a proposal
+		case c.X[xStep] == stepPause, c.X[xStep] == stepResume:
+			d.Paused = c.X[xStep] == stepPause
 		case c.Type == receipts.TypeModeChange && c.Enforcer != "":
 			d.Modes[c.Enforcer] = bundle.Mode(c.To)
 		case c.Type == receipts.TypeModeChange:
@@ -176,7 +180,7 @@ func (r *registry) replay(changes []change) (*desired, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.Bytes = string(raw)
+	d.Bytes, d.Waiting = string(raw), r.fold.waiting(changes[0].Bundle)
 	return d, d.decode()
 }
 

@@ -51,6 +51,8 @@ type fold struct {
 	byEntity map[string][]string // entity -> session ids
 	changes  []change            // of the control chain, in order
 	events   map[[16]byte]bool   // leaf prefixes of the events that were judged here
+
+	proposals []*Proposal // of the control chain, oldest first
 }
 
 // change is one receipt of the control chain about a bundle.
@@ -59,6 +61,7 @@ type change struct {
 	Type receipts.Type
 	At   time.Time
 	Leaf receipts.Hash
+	X    map[string]string
 }
 
 func newFold() *fold {
@@ -90,7 +93,7 @@ func (f *fold) load(j Journal, now time.Time) error {
 // without decoding those. A receipt's type cannot be hidden in another field's
 // text: inside a string the quotes would be escaped.
 func folded(data []byte) bool {
-	for _, t := range [...]string{`"type":"session.open"`, `"type":"session.close"`, `"type":"bundle.apply"`, `"type":"mode.change"`} {
+	for _, t := range [...]string{`"type":"session.open"`, `"type":"session.close"`, `"type":"bundle.apply"`, `"type":"mode.change"`, `"type":"approval"`} {
 		if bytes.Contains(data, []byte(t)) {
 			return true
 		}
@@ -116,8 +119,8 @@ func (f *fold) add(r *receipts.Receipt, leaf receipts.Hash) {
 		if p := f.sessions[r.Session]; p != nil {
 			p.closed = true
 		}
-	case receipts.TypeBundleApply, receipts.TypeModeChange:
-		f.changes = append(f.changes, change{Change: *r.Change, Type: r.Type, At: r.T, Leaf: leaf})
+	case receipts.TypeBundleApply, receipts.TypeModeChange, receipts.TypeApproval:
+		f.took(change{Change: *r.Change, Type: r.Type, At: r.T, Leaf: leaf, X: r.X})
 	}
 }
 
@@ -245,7 +248,15 @@ func (f *fold) history(name string) []change {
 func (f *fold) changed(c change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.changes = append(f.changes, c)
+	f.took(c)
+}
+
+// took folds one receipt of the control chain. The caller holds mu.
+func (f *fold) took(c change) {
+	f.propose(c)
+	if c.Type == receipts.TypeBundleApply || c.Type == receipts.TypeModeChange {
+		f.changes = append(f.changes, c)
+	}
 }
 
 // hasPrefixAny reports whether s begins with one of the prefixes.

@@ -34,20 +34,23 @@ type Options struct {
 	Claims       KV     // nil together with Events
 	Bundles      KV
 	Providers    map[string]sandbox.Provider
-	Doors        Doors                       // nil: no session has an exit
-	Sets         bundle.SetResolver          //
-	Repositories map[string]string           // id -> owner/name
-	Upstreams    []bundle.Upstream           // hosts of connections, for compiled policies
-	Endpoints    map[string]string           // name -> source
-	Keysets      map[string]*receipts.Keyset // log origin -> keyset: the nodes whose events are taken
-	Identities   []string                    // "<source>:<actor id>" that Gatehouse writes with
-	Lift         Lift                        // nil: every author is what the event says
-	Lint         *bundle.LintContext         // nil: Apply does not lint
-	Unlimited    bool                        // sandbox.unlimited: accepted
-	Dev          bool                        // dev substitutions in force
-	Running      int                         // sessions at a time, 0 = 32
-	Clock        func() time.Time            // nil = time.Now
-	Log          *slog.Logger                // nil = slog.Default()
+	Doors        Doors                        // nil: no session has an exit
+	Sets         bundle.SetResolver           //
+	Repositories map[string]string            // id -> owner/name
+	Upstreams    []bundle.Upstream            // hosts of connections, for compiled policies
+	Endpoints    map[string]string            // name -> source
+	Keysets      map[string]*receipts.Keyset  // log origin -> keyset: the nodes whose events are taken
+	Identities   []string                     // "<source>:<actor id>" that Gatehouse writes with
+	Lift         Lift                         // nil: every author is what the event says
+	Lint         *bundle.LintContext          // nil: Apply does not lint
+	Mediated     func(connection string) bool // whether the node adds that connection's credential outside; nil = of none
+	Delivered    func(Delivery)               // told of each credential of a session that opens; nil = nobody
+	Unlimited    bool                         // sandbox.unlimited: accepted
+	Dev          bool                         // dev substitutions in force
+	Running      int                          // sessions at a time, 0 = 32
+	Approvers    int                          // people that a widening needs, 0 = 2; 1 is recorded as single_approver
+	Clock        func() time.Time             // nil = time.Now
+	Log          *slog.Logger                 // nil = slog.Default()
 }
 
 // Lift returns e with the authors' levels that a platform confirmed when the
@@ -90,6 +93,9 @@ func New(o Options) (*Gatekeeper, error) {
 	}
 	if o.Running <= 0 {
 		o.Running = 32
+	}
+	if o.Approvers <= 0 {
+		o.Approvers = 2
 	}
 	g := &Gatekeeper{o: o, fold: newFold(), identities: map[string]bool{}, queue: newQueue(o.Running), live: map[string]*session{}, judging: map[string]bool{}}
 	g.registry = &registry{kv: o.Bundles, blobs: o.Blobs, fold: g.fold}

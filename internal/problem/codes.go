@@ -24,6 +24,8 @@ const (
 	ProviderCapabilityMissing Code = "provider_capability_missing"
 	RepositoryNotListed       Code = "repository_not_listed"
 	BundleNotCovered          Code = "bundle_not_covered"
+	ConnectionUnmediated      Code = "connection_unmediated" // the credential policy does not let its credential be delivered as it would be
+	BundlePaused              Code = "bundle_paused"         // somebody paused the one that would have taken the event
 )
 
 // Codes of the streams: what the pump and doctor find.
@@ -41,4 +43,15 @@ const (
 	HostNotListed    Code = "host_not_listed"
 	OriginNotListed  Code = "origin_not_listed"
 	LoginLinkInvalid Code = "login_link_invalid"
+)
+
+// Codes of changes that people make.
+const (
+	CandidateChanged Code = "candidate_changed" // what was approved is not what would come into force
+	SelfApproval     Code = "self_approval"     // by who proposed it, or a second time by the same person
+	PersonUnknown    Code = "person_unknown"    // nobody vouches for who asks
+	NotCovered       Code = "not_covered"       // one person may only take away
+	Forbidden        Code = "forbidden"         // the role does not allow it
+	LoginAgain       Code = "login_again"       // the step needs a login that is minutes old
+	LoginRefused     Code = "login_refused"     // the identity provider's answer does not hold, or gives no role
 )
