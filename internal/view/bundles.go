@@ -60,6 +60,35 @@ type bundle struct {
 type bundles struct {
 	byName map[string]*bundle
 	groups *groups
+	steps  []Step // oldest first
+}
+
+// Step is something a person did that changed no bundle: a session killed or
+// tried again, an event delivered again.
+type Step struct {
+	Node    string    `json:"node"`
+	Seq     uint64    `json:"seq" doc:"in the node's control chain"`
+	Leaf    string    `json:"leaf"`
+	Time    time.Time `json:"time"`
+	Step    string    `json:"step" doc:"kill, retry or redeliver"`
+	Subject string    `json:"subject" doc:"session or event"`
+	By      string    `json:"by"`
+	Via     string    `json:"via"`
+	Token   string    `json:"token,omitempty"`
+}
+
+// Steps returns what people did, the newest first, at most 1,000. subject ""
+// stands for all.
+func (v *View) Steps(subject string) []Step {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	out := []Step{}
+	for _, s := range slices.Backward(v.bundles.steps) {
+		if subject == "" || s.Subject == subject {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 func (s *bundles) fold(m bus.Msg) error {
@@ -73,6 +102,16 @@ func (s *bundles) fold(m bus.Msg) error {
 	}
 	if r.Session != receipts.ControlSession {
 		return fmt.Errorf("receipt of session %s on a control subject", r.Session)
+	}
+	if r.Type == receipts.TypePolicyChange && r.X[XStep] != "" {
+		s.steps = append(s.steps, Step{
+			Node: m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], Seq: r.Seq, Leaf: receipts.Leaf(m.Data).String(), Time: r.T,
+			Step: r.X[XStep], Subject: r.X[XSubject], By: c.By, Via: c.Via, Token: r.X[XToken],
+		})
+		if len(s.steps) > maxHistory {
+			s.steps = s.steps[1:]
+		}
+		return nil
 	}
 	b := s.byName[c.Bundle]
 	if b == nil {
@@ -126,7 +165,10 @@ func (b *Bundle) apply(r *receipts.Receipt) {
 		b.Paused = true
 		return
 	}
-	b.Paused = false
+	if r.X[XStep] == "resume" {
+		b.Paused = false
+		return
+	}
 	if c.To != "" {
 		if c.Enforcer == "" {
 			b.Mode = string(c.To)

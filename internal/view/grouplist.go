@@ -1,8 +1,8 @@
 package view
 
 import (
+	"cmp"
 	"encoding/base64"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,22 +39,38 @@ type GroupDetail struct {
 	Samples []Sample `json:"samples" doc:"the newest first, at most 20"`
 }
 
-func (r *Group) value(key string, floors map[string]int, floor string) string {
+// holds judges one term of a filter.
+func (g *group) holds(t *Term, row *Group) bool {
+	switch t.Key {
+	case "":
+		for _, s := range [...]string{row.Host, row.Path, row.Name, row.Rule, row.Reason} {
+			if strings.Contains(strings.ToLower(s), strings.ToLower(t.Value)) {
+				return true
+			}
+		}
+		return false
+	case "verdict":
+		return t.Value == "would_block" && row.WouldBlock > 0 || t.Value == "refused" && row.Refused > 0 || t.Value == "hard" && row.Hard > 0
+	case "floor":
+		return g.floors[t.Value] > 0
+	case "implied":
+		return t.Value == strconv.FormatBool(row.Implied)
+	case "port":
+		return t.Value == strconv.Itoa(row.Port)
+	}
+	return glob(t.Value, row.word(t.Key))
+}
+
+func (r *Group) word(key string) string {
 	switch key {
 	case "bundle":
 		return r.Bundle
 	case "enforcer":
 		return r.Enforcer
-	case "floor":
-		if floors[floor] > 0 {
-			return floor
-		}
 	case "group":
 		return r.ID
 	case "host":
 		return r.Host
-	case "implied":
-		return strconv.FormatBool(r.Implied)
 	case "kind":
 		return r.Kind
 	case "method":
@@ -63,8 +79,6 @@ func (r *Group) value(key string, floors map[string]int, floor string) string {
 		return r.Name
 	case "path":
 		return r.Path
-	case "port":
-		return strconv.Itoa(r.Port)
 	case "reason":
 		return r.Reason
 	case "repository":
@@ -75,30 +89,6 @@ func (r *Group) value(key string, floors map[string]int, floor string) string {
 		return r.Status
 	}
 	return ""
-}
-
-func (q *GroupQuery) match(g *group, row *Group) bool {
-	for _, t := range q.Terms {
-		if t.Key == "verdict" {
-			has := map[string]bool{"would_block": row.WouldBlock > 0, "refused": row.Refused > 0, "hard": row.Hard > 0}[t.Value]
-			if has == t.Not {
-				return false
-			}
-		}
-	}
-	terms := q.Terms
-	if slices.ContainsFunc(terms, func(t Term) bool { return t.Key == "verdict" }) {
-		terms = slices.DeleteFunc(slices.Clone(terms), func(t Term) bool { return t.Key == "verdict" })
-	}
-	wanted := ""
-	for _, t := range terms {
-		if t.Key == "floor" {
-			wanted = t.Value
-		}
-	}
-	return matchTerms(terms,
-		func(key string) string { return row.value(key, g.floors, wanted) },
-		func() string { return row.Host + " " + row.Path + " " + row.Name + " " + row.Rule + " " + row.Reason })
 }
 
 func (q *GroupQuery) rank(row *Group) int64 {
@@ -122,7 +112,6 @@ func (q *GroupQuery) accepts(bundle string) event.Origin {
 
 type ranked struct {
 	g    *group
-	row  Group
 	rank int64
 }
 
@@ -130,25 +119,23 @@ type ranked struct {
 func (v *View) selected(q GroupQuery, now time.Time) []ranked {
 	accepts := map[string]event.Origin{}
 	var out []ranked
+	var scratch Group
 	for _, g := range v.groups.byID {
 		from, ok := accepts[g.row.Bundle]
 		if !ok {
 			from = q.accepts(g.row.Bundle)
 			accepts[g.row.Bundle] = from
 		}
-		row := v.groups.light(g, from, now)
-		if q.match(g, &row) {
-			out = append(out, ranked{g, row, q.rank(&row)})
+		v.groups.light(&scratch, g, from, now)
+		if matchTerms(q.Terms, func(t *Term) bool { return g.holds(t, &scratch) }) {
+			out = append(out, ranked{g, q.rank(&scratch)})
 		}
 	}
 	slices.SortFunc(out, func(a, b ranked) int {
-		switch {
-		case a.rank != b.rank && a.rank > b.rank:
-			return -1
-		case a.rank != b.rank:
-			return 1
+		if c := cmp.Compare(b.rank, a.rank); c != 0 {
+			return c
 		}
-		return strings.Compare(a.row.ID, b.row.ID)
+		return strings.Compare(a.g.row.ID, b.g.row.ID)
 	})
 	return out
 }
@@ -174,7 +161,7 @@ func (v *View) Groups(q GroupQuery, after string, n int) (GroupPage, error) {
 	at := 0
 	if after != "" {
 		at, _ = slices.BinarySearchFunc(all, struct{}{}, func(x ranked, _ struct{}) int {
-			if x.rank > rank || x.rank == rank && x.row.ID <= id {
+			if x.rank > rank || x.rank == rank && x.g.row.ID <= id {
 				return -1
 			}
 			return 1
@@ -183,10 +170,10 @@ func (v *View) Groups(q GroupQuery, after string, n int) (GroupPage, error) {
 	for _, x := range all[at:] {
 		if len(p.Items) == limit(n) {
 			last := all[at+len(p.Items)-1]
-			p.Next = groupCursor(q.Sort, last.rank, last.row.ID)
+			p.Next = groupCursor(q.Sort, last.rank, last.g.row.ID)
 			break
 		}
-		p.Items = append(p.Items, v.groups.full(x.g, x.row, q.accepts(x.row.Bundle), now))
+		p.Items = append(p.Items, v.groups.shown(x.g, q.accepts(x.g.row.Bundle), now))
 	}
 	return p, nil
 }
@@ -199,7 +186,7 @@ func (v *View) GroupsOf(bundle string, accepts event.Origin) []Group {
 	q := GroupQuery{Terms: []Term{{Key: "bundle", Value: bundle}}, Accepts: func(string) event.Origin { return accepts }}
 	out := []Group{}
 	for _, x := range v.selected(q, now) {
-		out = append(out, v.groups.full(x.g, x.row, accepts, now))
+		out = append(out, v.groups.shown(x.g, accepts, now))
 	}
 	return out
 }
@@ -215,7 +202,7 @@ func (v *View) Group(id string, accepts func(bundle string) event.Origin) (Group
 	}
 	q := GroupQuery{Accepts: accepts}
 	from := q.accepts(g.row.Bundle)
-	d := GroupDetail{Group: v.groups.full(g, v.groups.light(g, from, now), from, now), Samples: []Sample{}}
+	d := GroupDetail{Group: v.groups.shown(g, from, now), Samples: []Sample{}}
 	for _, s := range g.samples {
 		d.Samples = append(d.Samples, Sample{Session: s.from.id, Seq: s.seq, Leaf: s.leaf.String(), Time: s.at, Event: s.from.event, Floor: s.from.floor, Passed: s.passed})
 	}
@@ -248,7 +235,11 @@ func (v *View) Stopped(bundle string, accepts event.Origin) (stopped, sessions i
 	defer v.mu.RUnlock()
 	hit := map[string]bool{}
 	for _, g := range v.groups.byID {
-		if g.row.Bundle != bundle || g.row.WouldBlock == 0 || v.groups.light(g, accepts, now).Status == StatusNoise {
+		if g.row.Bundle != bundle || g.row.WouldBlock == 0 {
+			continue
+		}
+		var row Group
+		if v.groups.light(&row, g, accepts, now); row.Status == StatusNoise {
 			continue
 		}
 		for _, h := range g.hits {
@@ -281,7 +272,7 @@ func (v *View) Kinds(bundle string) map[Trigger]int {
 			out[Trigger{e.row.Source, e.row.Endpoint, e.row.Kind, e.row.Action}]++
 		}
 	}
-	return maps.Clone(out)
+	return out
 }
 
 // Trigger is what started a session.

@@ -86,6 +86,8 @@ const (
 	XReason   = "review.reason"
 	XToken    = "review.token"
 	XProposal = "review.proposal"
+	XStep     = "review.step"    // pause, resume, kill, retry, redeliver
+	XSubject  = "review.subject" // session or event of a step
 )
 
 // Bounds of the fold.
@@ -134,9 +136,11 @@ type sample struct {
 // leafKey is enough of a leaf hash to find its action.
 type leafKey [16]byte
 
+type place struct{ bundle, host string }
+
 type groups struct {
 	byID  map[string]*group
-	hosts map[string]int // "<bundle>\x00<host>" -> groups of http.request
+	hosts map[place]int // groups of http.request
 	marks map[string]Mark
 
 	// An action and its receipt come on two streams: whichever is first waits.
@@ -154,7 +158,7 @@ type wait struct {
 }
 
 func newGroups() *groups {
-	return &groups{byID: map[string]*group{}, hosts: map[string]int{}, marks: map[string]Mark{}, acts: map[leafKey]string{}, waits: map[leafKey]wait{}, shapes: map[string]string{}}
+	return &groups{byID: map[string]*group{}, hosts: map[place]int{}, marks: map[string]Mark{}, acts: map[leafKey]string{}, waits: map[leafKey]wait{}, shapes: map[string]string{}}
 }
 
 // decision folds one decision of a session.
@@ -223,7 +227,7 @@ func (s *groups) add(row Group, at sample, n uint64, hard bool) *group {
 		g = &group{row: row, floors: map[string]int{}}
 		s.byID[row.ID] = g
 		if row.Kind == "http.request" {
-			s.hosts[row.Bundle+"\x00"+row.Host]++
+			s.hosts[place{row.Bundle, row.Host}]++
 		}
 	}
 	g.row.First, g.row.Last = earlier(g.row.First, at.at), later(g.row.Last, at.at)
@@ -319,7 +323,7 @@ func (s *groups) remove(g *group, w wait) {
 	g.next = 0
 	if len(g.hits) == 0 {
 		delete(s.byID, g.row.ID)
-		key := g.row.Bundle + "\x00" + g.row.Host
+		key := place{g.row.Bundle, g.row.Host}
 		if g.row.Kind == "http.request" {
 			if s.hosts[key]--; s.hosts[key] == 0 {
 				delete(s.hosts, key)
@@ -450,8 +454,8 @@ func (g *group) counted(accepts event.Origin) int {
 }
 
 // light fills what filters and sorting need.
-func (s *groups) light(g *group, accepts event.Origin, now time.Time) Group {
-	row := g.row
+func (s *groups) light(row *Group, g *group, accepts event.Origin, now time.Time) {
+	*row = g.row
 	row.Sessions = len(g.hits)
 	row.Counted = g.counted(accepts)
 	row.Status = StatusNew
@@ -463,12 +467,12 @@ func (s *groups) light(g *group, accepts event.Origin, now time.Time) Group {
 			row.Ignored = "below_accepts"
 		}
 	}
-	row.Implied = (row.Kind == "dns.query" || row.Kind == "net.connect") && s.hosts[row.Bundle+"\x00"+row.Host] > 0
-	return row
+	row.Implied = (row.Kind == "dns.query" || row.Kind == "net.connect") && s.hosts[place{row.Bundle, row.Host}] > 0
 }
 
-// full adds what only a shown row needs.
-func (s *groups) full(g *group, row Group, accepts event.Origin, now time.Time) Group {
+// shown is a whole row; filters and sorting need only part of it.
+func (s *groups) shown(g *group, accepts event.Origin, now time.Time) (row Group) {
+	s.light(&row, g, accepts, now)
 	row.Floors = maps.Clone(g.floors)
 	events := map[string]bool{}
 	for _, h := range g.hits {

@@ -66,7 +66,6 @@ func BenchmarkGroups(b *testing.B) {
 		n, targets = 100_000, 1_000
 	}
 	v, folding := flood(b, n, targets)
-	b.ReportMetric(float64(n)/folding.Seconds(), "receipts/s")
 	var took []time.Duration
 	b.ResetTimer()
 	for i := range b.N {
@@ -84,5 +83,6 @@ func BenchmarkGroups(b *testing.B) {
 	}
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)*95/100].Microseconds())/1000, "p95-ms")
+	b.ReportMetric(float64(n)/folding.Seconds(), "receipts/s")
 	b.ReportMetric(0, "ns/op")
 }

@@ -87,34 +87,28 @@ func isWord(s string) bool {
 }
 
 // matchTerms reports whether a row satisfies every term. Terms of one key that
-// are not excluded are alternatives.
-func matchTerms(terms []Term, value func(key string) string, text func() string) bool {
-	alternatives := map[string]bool{} // key -> one holds
-	for _, t := range terms {
-		var holds bool
-		if t.Key == "" {
-			holds = strings.Contains(strings.ToLower(text()), strings.ToLower(t.Value))
-		} else {
-			holds = glob(t.Value, value(t.Key))
-		}
+// are not excluded are alternatives. At most 32 terms, as ParseTerms has them.
+func matchTerms(terms []Term, holds func(*Term) bool) bool {
+	var wanted, met uint32 // by the place of a key's first term
+	for i := range terms {
+		t := &terms[i]
+		ok := holds(t)
 		switch {
-		case t.Not && holds:
+		case t.Not && ok, !t.Not && t.Key == "" && !ok:
 			return false
-		case t.Not:
-		case t.Key == "":
-			if !holds {
-				return false
-			}
-		default:
-			alternatives[t.Key] = alternatives[t.Key] || holds
+		case t.Not || t.Key == "":
+			continue
+		}
+		first := 0
+		for terms[first].Key != t.Key || terms[first].Not {
+			first++
+		}
+		wanted |= 1 << first
+		if ok {
+			met |= 1 << first
 		}
 	}
-	for _, holds := range alternatives {
-		if !holds {
-			return false
-		}
-	}
-	return true
+	return wanted == met
 }
 
 // glob matches with * for any run of characters. A star in the value that is

@@ -538,12 +538,14 @@ func TestBundles(t *testing.T) {
 	is(view.Bundle{Name: "fix", Digest: a, Mode: "hard", Modes: map[string]string{"dlp": "shadow"}, Changes: 5})
 	w.change(receipts.TypeModeChange, receipts.Change{Bundle: "fix", Digest: digestA, By: "bob", Via: "ui", Result: "paused"})
 	is(view.Bundle{Name: "fix", Digest: a, Mode: "hard", Modes: map[string]string{"dlp": "shadow"}, Paused: true, Changes: 6})
+	w.add(w.notary.Control(), receipts.Receipt{Type: receipts.TypeModeChange, X: map[string]string{view.XStep: "resume", view.XReason: "it was nothing"},
+		Change: &receipts.Change{Bundle: "fix", Digest: digestA, To: receipts.Hard, By: "bob", Via: "ui", Result: "applied"}})
 	apply(digestB, "applied", receipts.Hard)
-	is(view.Bundle{Name: "fix", Digest: b, Mode: "hard", Modes: map[string]string{"dlp": "shadow"}, Changes: 7})
+	is(view.Bundle{Name: "fix", Digest: b, Mode: "hard", Modes: map[string]string{"dlp": "shadow"}, Changes: 8})
 
 	v := w.loaded(view.Options{})
 	h, err := v.History("fix")
-	if err != nil || len(h) != 7 || h[0].Digest != b || h[6].Digest != a || h[5].By != "ann" || h[5].Approvers != 2 || h[0].Node != "n1" {
+	if err != nil || len(h) != 8 || h[0].Digest != b || h[7].Digest != a || h[6].By != "ann" || h[6].Approvers != 2 || h[0].Node != "n1" {
 		t.Fatalf("%+v, %v", h, err)
 	}
 	if _, err := v.History("none"); problem.CodeOf(err) != problem.NotFound {
