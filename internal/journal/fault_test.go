@@ -483,6 +483,87 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// RC-43: the disk fills while the queue is full. What was accepted before that was
+// noticed is written into the reserve, whole, and the journal does not fail,
+// also when somebody else takes every byte that comes free.
+func TestDiskFullUnderLoad(t *testing.T) {
+	for name, queue := range map[string]int{"the_default_queue": 0, "a_queue_larger_than_the_reserve": 1 << 30} {
+		t.Run(name, func(t *testing.T) {
+			disk := &faultfs.FS{}
+			release, entered := make(chan struct{}), make(chan struct{}, 10_000)
+			o := journal.Options{FS: disk, SegmentBytes: 64 << 10, ReserveBytes: 256 << 10, QueueBytes: queue, MaxGroup: 8, Seal: func(g []journal.Record) ([]journal.Record, error) {
+				entered <- struct{}{}
+				<-release
+				return appendSeal(g)
+			}}
+			j := open(t, dir, o)
+			free := sync.OnceFunc(func() { close(release) })
+			t.Cleanup(free)
+			var mu sync.Mutex
+			var tickets []journal.Ticket
+			var writers sync.WaitGroup
+			t.Cleanup(writers.Wait)
+			first := j.Append(event("being written"))
+			<-entered // from here on nothing is written: the queue grows to its bound
+			const each = 64
+			for w := range 16 {
+				writers.Go(func() {
+					for i := range each {
+						ticket := j.Append(event(fmt.Sprintf("%d %d %s", w, i, strings.Repeat("x", 1000))))
+						mu.Lock()
+						tickets = append(tickets, ticket)
+						mu.Unlock()
+						if ticket.Refused() != nil {
+							return
+						}
+					}
+				})
+			}
+			deadline := time.Now().Add(time.Minute)
+			for n, still := 0, 0; n < 100 || still < 20; time.Sleep(time.Millisecond) {
+				mu.Lock()
+				was := n
+				n = len(tickets)
+				mu.Unlock()
+				if still++; n > was { // waiting longer only shows a bound that is too wide
+					still = 0
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("only %d appends were accepted", n)
+				}
+			}
+			disk.SetCapacity(disk.Used()) // full: nothing but the reserve is left
+			free()
+			wait(t, first)
+			writers.Wait()
+			durable, refused := 0, 0
+			for _, ticket := range tickets {
+				switch _, err := ticket.Wait(t.Context()); {
+				case err == nil:
+					durable++
+				case problem.CodeOf(err) == problem.JournalFull:
+					refused++
+				default:
+					t.Fatalf("an append was accepted and then: %v", err)
+				}
+			}
+			t.Logf("%d durable, %d refused", durable, refused)
+			if refused == 0 {
+				t.Error("the disk never filled")
+			}
+			if err := j.Err(); problem.CodeOf(err) != problem.JournalFull {
+				t.Fatalf("Err is %v, want %s", err, problem.JournalFull)
+			}
+			for i := range 10 { // ends of what was begun
+				wait(t, j.AppendReserved(event(fmt.Sprintf("close %d", i))))
+			}
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
 // A crash on a full disk leaves the reserve to the next start.
 func TestReserveSurvivesRestart(t *testing.T) {
 	disk := &faultfs.FS{}
@@ -565,7 +646,7 @@ func TestOneSyncPerGroup(t *testing.T) {
 // Append blocks while the queue is full and goes on when the disk caught up.
 func TestBackPressure(t *testing.T) {
 	release, entered := make(chan struct{}), make(chan struct{}, 100)
-	j := open(t, dir, journal.Options{FS: &faultfs.FS{}, QueueBytes: 100, Seal: func(g []journal.Record) ([]journal.Record, error) {
+	j := open(t, dir, journal.Options{FS: &faultfs.FS{}, QueueBytes: 200, Seal: func(g []journal.Record) ([]journal.Record, error) {
 		entered <- struct{}{}
 		<-release
 		return g, nil
@@ -575,9 +656,10 @@ func TestBackPressure(t *testing.T) {
 	var tickets []journal.Ticket
 	tickets = append(tickets, j.Append(event("being written")))
 	<-entered
-	tickets = append(tickets, j.Append(event(strings.Repeat("q", 120)))) // an empty queue takes any size
+	tickets = append(tickets, j.Append(event(strings.Repeat("q", 120))))
 	blocked := make(chan journal.Ticket)
-	go func() { blocked <- j.Append(event("waits")) }()
+	// It would fit beside the one that waits, not beside both.
+	go func() { blocked <- j.Append(event(strings.Repeat("w", 50))) }()
 	select {
 	case <-blocked:
 		t.Fatal("an append passed a full queue")
@@ -588,6 +670,7 @@ func TestBackPressure(t *testing.T) {
 	for _, ticket := range tickets {
 		wait(t, ticket)
 	}
+	wait(t, j.Append(event(strings.Repeat("q", 500)))) // an empty queue takes any size
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := j.Append(event("x")).Wait(ctx); err != nil && !errors.Is(err, context.Canceled) {

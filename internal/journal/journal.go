@@ -50,11 +50,13 @@ type Options struct {
 	// MaxGroup is the largest number of appended records in a group; 256 by
 	// default, at most 4,096.
 	MaxGroup int
-	// QueueBytes bounds what waits for the writer: Append blocks when it is
-	// reached; 64 MiB by default.
+	// QueueBytes bounds what was accepted and is not durable yet: Append blocks
+	// when it is reached; 24 MiB by default, and at most half of ReserveBytes.
 	QueueBytes int
-	// ReserveBytes is the size of the reserve for AppendReserved; 16 MiB by
-	// default, none if negative.
+	// ReserveBytes is the size of the reserve that is given up when the disk is
+	// full; 64 MiB by default, none if negative. It must hold what was accepted
+	// before that was noticed, and AppendReserved after it: an append larger than
+	// half of it may fail the journal on a full disk.
 	ReserveBytes int64
 	// FS is the file layer, OS() by default.
 	FS FS
@@ -71,10 +73,14 @@ func (o *Options) defaults() error {
 		return problem.New(problem.JournalLimit, fmt.Sprintf("a group holds at most %d records", maxGroupLimit), "")
 	}
 	if o.QueueBytes <= 0 {
-		o.QueueBytes = 64 << 20
+		o.QueueBytes = maxBatch
 	}
 	if o.ReserveBytes == 0 {
-		o.ReserveBytes = 16 << 20
+		o.ReserveBytes = 64 << 20
+	}
+	if half := o.ReserveBytes / 2; half > 0 {
+		// The other half is for what sealing and framing add, and for ends.
+		o.QueueBytes = int(min(int64(o.QueueBytes), half))
 	}
 	if o.FS == nil {
 		o.FS = OS()
@@ -95,7 +101,7 @@ type Journal struct {
 	work      sync.Cond // something for the writer: a batch, a probe, the end
 	room      sync.Cond // the queue shrank, or the journal failed or closed
 	queue     []*batch  // what waits to be written, oldest first
-	queued    int       // bytes in queue
+	queued    int       // bytes accepted and not durable: in queue or being written
 	err       error     // why nothing is written any more; sticky
 	full      bool      // no space: only reserved appends
 	probe     bool      // the writer should look for space
@@ -227,6 +233,9 @@ func (j *Journal) check(recs []Record) (int, error) {
 			return 0, errNoKey
 		}
 		size += recordHeaderSize + len(r.Subject) + len(r.Data)
+		if r.Kind == KindPrivate {
+			size += nonceSize + j.aead.Overhead()
+		}
 	}
 	if size > maxBatch {
 		return 0, problem.New(problem.JournalLimit, "one append holds at most 24 MiB", "")

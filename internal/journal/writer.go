@@ -43,8 +43,6 @@ func (w *writer) run() {
 		if len(j.queue) > 0 {
 			b = j.queue[0]
 			j.queue = j.queue[1:]
-			j.queued -= b.bytes
-			j.room.Broadcast()
 		}
 		ending := j.closing && b == nil
 		j.mu.Unlock()
@@ -53,6 +51,10 @@ func (w *writer) run() {
 		}
 		if b != nil {
 			w.commit(b)
+			j.mu.Lock()
+			j.queued -= b.bytes
+			j.room.Broadcast()
+			j.mu.Unlock()
 		}
 		if ending {
 			return
@@ -195,11 +197,13 @@ func (w *writer) room(size int64) error {
 		return nil
 	}
 	err := w.allocate(roundUp(size-w.allocated, min(allocateAhead, w.j.o.SegmentBytes)))
-	if noSpace(err) {
-		w.scarce()
-		err = w.allocate(roundUp(size-w.allocated, allocateScarce))
+	if !noSpace(err) {
+		return err
 	}
-	return err
+	if w.scarce(); size <= w.allocated {
+		return nil
+	}
+	return w.allocate(roundUp(size-w.allocated, allocateScarce))
 }
 
 func (w *writer) allocate(n int64) error {
@@ -226,6 +230,9 @@ func (w *writer) scarce() {
 		w.reserved = false
 		// A reserve that cannot be removed leaves less room, nothing worse.
 		_ = w.j.o.FS.Remove(w.j.path(reserveName))
+		// What it gives back is anybody's on this disk: take the room for what was
+		// accepted already before another writer does.
+		_ = w.allocate(roundUp(int64(w.j.o.QueueBytes), allocateScarce))
 	}
 	w.j.mu.Lock()
 	w.j.full = true
