@@ -30,10 +30,13 @@ func kindOf(e view.Event) string {
 }
 
 func (u *UI) events(r *http.Request) (answer, error) {
-	f, cursor := asked(r, eventKeys)
+	f, cursor, err := asked(r, eventKeys)
+	if err != nil {
+		return answer{}, err
+	}
 	want := view.EventFilter{Source: f.equal("source"), Endpoint: f.equal("endpoint"), Level: f.equal("level"), State: f.equal("state")}
 	p, err := gather(func(after string, n int) (view.Page[view.Event], error) { return u.o.View.Events(want, after, n) },
-		func(e view.Event) bool { return f.holds(eventFields(e)) }, cursor)
+		func(e view.Event) bool { return f.fits(eventFields(e)) }, cursor)
 	if err != nil {
 		return answer{}, err
 	}

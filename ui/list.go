@@ -1,10 +1,6 @@
 package ui
 
-import (
-	"net/http"
-
-	"gatehouse/internal/view"
-)
+import "gatehouse/internal/view"
 
 const (
 	pageRows = 50
@@ -34,10 +30,4 @@ func gather[T any](list func(after string, n int) (view.Page[T], error), keep fu
 		}
 	}
 	return out, nil
-}
-
-// asked is what a list's request asks for.
-func asked(r *http.Request, keys []string) (f filter, cursor string) {
-	q := r.URL.Query()
-	return parseFilter(q.Get("q"), keys), q.Get("cursor")
 }

@@ -17,6 +17,7 @@ type glance struct {
 	counts   view.Counts // of sessions started recently
 	sessions int
 	refused  map[string]int // refused admissions by reason
+	groups   int            // would-blocks that wait for a person
 	broken   int
 	spent    int64
 	events   int
@@ -51,6 +52,11 @@ func (u *UI) overview(*http.Request) (answer, error) {
 			break
 		}
 	}
+	groups, err := u.o.View.Groups(view.GroupQuery{Terms: toLookAt, Accepts: u.o.Accepts}, "", 1)
+	if err != nil {
+		return answer{}, err
+	}
+	g.groups = groups.Total
 	events, err := u.o.View.Events(view.EventFilter{}, "", view.MaxLimit)
 	if err != nil {
 		return answer{}, err

@@ -19,11 +19,14 @@ func sessionFields(s view.Session) map[string]string {
 }
 
 func (u *UI) sessions(r *http.Request) (answer, error) {
-	f, cursor := asked(r, sessionKeys)
+	f, cursor, err := asked(r, sessionKeys)
+	if err != nil {
+		return answer{}, err
+	}
 	// The view's own index narrows first; what it can't say is looked at here.
 	want := view.SessionFilter{State: f.equal("state"), Reason: f.equal("reason"), Bundle: f.equal("bundle"), Mode: f.equal("mode"), Event: f.equal("event"), Parent: f.equal("parent")}
 	p, err := gather(func(after string, n int) (view.Page[view.Session], error) { return u.o.View.Sessions(want, after, n) },
-		func(s view.Session) bool { return f.holds(sessionFields(s)) }, cursor)
+		func(s view.Session) bool { return f.fits(sessionFields(s)) }, cursor)
 	if err != nil {
 		return answer{}, err
 	}
@@ -48,6 +51,30 @@ func (u *UI) session(r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	return answer{title: "Session " + short(id), body: sessionPage(s, rows, children.Items)}, nil
+}
+
+// line is one row of a timeline: a receipt, and the outcome of a decision.
+type line struct {
+	view.Receipt
+	outcome *view.Receipt
+}
+
+// lines puts outcomes beside their decisions. One whose decision is on an
+// earlier page keeps a row of its own: nothing is left out.
+func lines(all []view.Receipt) []line {
+	var out []line
+	at := map[string]int{}
+	for _, r := range all {
+		if i, ok := at[r.Of]; ok && r.Of != "" && out[i].outcome == nil && r.Effect != "" {
+			out[i].outcome = &r
+			continue
+		}
+		if r.Verdict != "" {
+			at[r.Leaf] = len(out)
+		}
+		out = append(out, line{Receipt: r})
+	}
+	return out
 }
 
 // sessionRows is the part of a running session's page that htmx asks for again.

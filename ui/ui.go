@@ -13,6 +13,7 @@ import (
 
 	"github.com/a-h/templ"
 
+	"gatehouse/internal/event"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/view"
 )
@@ -51,7 +52,9 @@ type Options struct {
 	Do   Commands
 	Node func() Node
 	Who  func(*http.Request) Person
-	Log  *slog.Logger
+	// Accepts returns the lowest origin that a bundle in force takes.
+	Accepts func(bundle string) event.Origin
+	Log     *slog.Logger
 	// Clock is read for "ago"; nil = time.Now.
 	Clock func() time.Time
 }
@@ -66,7 +69,7 @@ type UI struct {
 
 // New builds the pages.
 func New(o Options) (*UI, error) {
-	if o.View == nil || o.Do == nil || o.Node == nil || o.Who == nil {
+	if o.View == nil || o.Do == nil || o.Node == nil || o.Who == nil || o.Accepts == nil {
 		return nil, errors.New("ui: a part is missing")
 	}
 	if o.Log == nil {
@@ -82,6 +85,8 @@ func New(o Options) (*UI, error) {
 	}
 	u.mux.Handle("GET /ui/static/", u.assets)
 	u.page("GET /ui/{$}", u.overview)
+	u.page("GET /ui/would-blocks", u.wouldBlocks)
+	u.page("GET /ui/would-blocks/{id}", u.wouldBlock)
 	u.page("GET /ui/sessions", u.sessions)
 	u.page("GET /ui/sessions/{id}", u.session)
 	u.page("GET /ui/sessions/{id}/rows", u.sessionRows)

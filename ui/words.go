@@ -103,3 +103,32 @@ func rootPointer(p string) string {
 	}
 	return word(p)
 }
+
+// floorName names the lowest origin of what a session was shown.
+func floorName(o string) string {
+	if o == "" {
+		return "nothing shown"
+	}
+	return word(o)
+}
+
+// markWords is what a person said of a group.
+func markWords(status string) string {
+	switch status {
+	case view.StatusKept:
+		return "It stays blocked"
+	case view.StatusNoise:
+		return "It is noise"
+	}
+	return "It is looked at again"
+}
+
+// sparkWords is what a sparkline shows, for those who can't see it.
+func sparkWords(days []uint64) string {
+	var sum, most uint64
+	for _, d := range days {
+		sum += d
+		most = max(most, d)
+	}
+	return fmt.Sprintf("%d attempts in %d days, at most %d a day", sum, len(days), most)
+}

@@ -45,7 +45,8 @@ func (c *cli) demoCommand() *cobra.Command {
 				return err
 			}
 			if keep {
-				fmt.Fprintf(c.err, "kept: gatehouse -c %s session list\nend it with Ctrl-C\n", d.cfg.Path("gatehouse.yaml"))
+				config := d.cfg.Path("gatehouse.yaml")
+				fmt.Fprintf(c.err, "kept: gatehouse -c %s session list\n      gatehouse -c %s login   (a link to the pages)\nend it with Ctrl-C\n", config, config)
 				<-cmd.Context().Done()
 			}
 			if !report.OK() {

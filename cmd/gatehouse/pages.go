@@ -6,7 +6,9 @@ import (
 	"io"
 	"net/http"
 
+	"gatehouse/gatekeeper/bundle"
 	"gatehouse/internal/api"
+	"gatehouse/internal/event"
 	"gatehouse/internal/problem"
 	"gatehouse/receipts"
 	"gatehouse/ui"
@@ -27,8 +29,29 @@ func (n *node) newPages(status func() api.Status) (*ui.UI, error) {
 			}
 			return out
 		},
-		Who: func(r *http.Request) ui.Person { return ui.Person{Name: api.ActorOf(r.Context()).Name} },
+		Accepts: n.accepts,
+		Who:     func(r *http.Request) ui.Person { return ui.Person{Name: api.ActorOf(r.Context()).Name} },
 	})
+}
+
+// accepts returns the lowest origin that the version in force of a bundle takes.
+// Of a bundle that can't be read nothing counts.
+func (n *node) accepts(name string) event.Origin {
+	for _, b := range n.view.Bundles() {
+		if b.Name != name {
+			continue
+		}
+		text, err := (pageCommands{n.do}).Bundle(context.Background(), b.Digest)
+		if err != nil {
+			return event.Platform
+		}
+		parsed, err := bundle.Parse(text)
+		if err != nil {
+			return event.Platform
+		}
+		return parsed.Accepts
+	}
+	return event.Platform
 }
 
 // pageCommands are the commands in the words of the pages.

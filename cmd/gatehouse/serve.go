@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"gatehouse/enforcers/door"
 	"gatehouse/gatekeeper"
 	"gatehouse/gatekeeper/sandbox"
 	"gatehouse/ingest"
@@ -113,6 +114,15 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		return nil, err
 	}
 	began := time.Now()
+	// The operator listener answers to its own address only, which port 0 leaves
+	// to the system: it is opened before anything is told that address.
+	opened, err := listenTCP(cfg, cfg.Listen.Operator, true)
+	if err != nil {
+		return nil, err
+	}
+	n.onClose(func() { _ = opened.Close() })
+	n.operator = opened.Addr()
+	cfg = cfg.At(n.operator)
 
 	// The record: keys, notary, journal. Nothing happens before it can be written down.
 	if n.keys, err = notary.LoadKeys(state.keys); err != nil {
@@ -180,7 +190,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	kept := newActions(o.log)
 	exits := &doors{
 		host: host, up: up, actions: kept, modules: modulesOf(cfg), control: n.notary.Control().Append,
-		dev: o.dev && !cfg.Dev.Zero(), log: o.log,
+		room: door.NewRoom(0), dev: o.dev && !cfg.Dev.Zero(), log: o.log,
 	}
 	if exits.mediators, err = mediatorsOf(ctx, parts{cfg: cfg, state: state, up: up, inject: inject, journal: n.journal, notary: n.notary, dev: exits.dev, log: o.log}); err != nil {
 		return nil, err
@@ -208,6 +218,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	// Who decides: gatekeeper.
 	if n.gk, err = newGatekeeper(ctx, cfg, n, gatekeeper.Options{
 		Dir: state.dir, Blobs: blobs, Providers: providers, Doors: exits, Dev: exits.dev, Lift: asked.lift, Log: o.log,
+		Mediated: inject.mediates, Delivered: func(d gatekeeper.Delivery) { metrics.Deliveries.WithLabelValues(d.Kind, d.Mode).Inc() },
 	}); err != nil {
 		return nil, err
 	}
@@ -217,6 +228,8 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	health := &diag.Health{}
 	health.Check("journal", n.journal.Err)
 	health.Check("bus", func() error { return n.bus.Status().Err })
+	health.Check("credentials", n.gk.Credentials)
+	metrics.Gauge("bundles_compatibility", "Bundles in force under the credential policy compatibility.", func() float64 { return float64(n.gk.Weaker()) })
 	health.Check("streams", behind.err)
 	n.do = commands{gk: n.gk, notary: n.notary, keys: n.keys, bus: n.bus, blobs: blobs, exits: exits}
 	status := n.status(cfg, health, began, exits.dev)
@@ -233,7 +246,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		return nil, err
 	}
 
-	if err := n.serve(ctx, cfg, state, operator, diag.Handler(metrics, health), kept); err != nil {
+	if err := n.serve(ctx, cfg, state, opened, operator, diag.Handler(metrics, health), kept); err != nil {
 		return nil, err
 	}
 	// Compiling takes seconds on a cold cache; deliveries do not wait for it, and
@@ -250,20 +263,23 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 
 // serve opens the listeners and starts every long-runner. The first that fails
 // ends the others.
-func (n *node) serve(ctx context.Context, cfg *config.Config, state state, operator *api.API, private http.Handler, kept *actions) error {
+func (n *node) serve(ctx context.Context, cfg *config.Config, state state, pages net.Listener, operator *api.API, private http.Handler, kept *actions) error {
 	var group *errgroup.Group
 	group, ctx = errgroup.WithContext(ctx)
 	n.group = group
 
 	hooks := ingest.Server(access(n.intake, cfg.TrustedProxies, n.log))
 	servers := []*http.Server{hooks}
+	on := func(l net.Listener, srv *http.Server) {
+		servers = append(servers, srv)
+		group.Go(func() error { return ended(srv.Serve(l)) })
+	}
 	listen := func(addr string, srv *http.Server, secure bool) (net.Addr, error) {
 		l, err := listenTCP(cfg, addr, secure)
 		if err != nil {
 			return nil, err
 		}
-		servers = append(servers, srv)
-		group.Go(func() error { return ended(srv.Serve(l)) })
+		on(l, srv)
 		return l.Addr(), nil
 	}
 	server := func(h http.Handler) *http.Server {
@@ -273,9 +289,7 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, opera
 	if n.hooks, err = listen(cfg.Listen.Hooks, hooks, true); err != nil {
 		return err
 	}
-	if n.operator, err = listen(cfg.Listen.Operator, server(operator.Operator()), true); err != nil {
-		return err
-	}
+	on(pages, server(operator.Operator()))
 	if n.private, err = listen(cfg.Listen.Private, server(private), false); err != nil {
 		return err
 	}
@@ -300,6 +314,11 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, opera
 	group.Go(func() error { return n.cron.Run(ctx) })
 	for _, r := range n.reconcilers {
 		group.Go(func() error { return r.Run(ctx) })
+	}
+	for _, m := range n.do.exits.mediators {
+		if r, ok := m.(interface{ Run(context.Context) error }); ok {
+			group.Go(func() error { return r.Run(ctx) })
+		}
 	}
 	group.Go(func() error { return kept.run(flow, n.bus) })
 	group.Go(func() error { return n.view.Run(flow) })
@@ -406,6 +425,7 @@ func newGatekeeper(ctx context.Context, cfg *config.Config, n *node, o gatekeepe
 		return nil, err
 	}
 	lint := lintContext(cfg, nil)
+	o.Approvers = cfg.Promotion.Approvers
 	o.Node, o.Journal, o.Notary = cfg.Node, n.journal, chains{n.notary}
 	o.Events, o.Claims, o.Bundles = eventStream{n.bus}, bucket{claims}, bucket{bundles}
 	o.Sets, o.Repositories, o.Endpoints, o.Lint = lint.Sets, lint.Repositories, lint.Endpoints, &lint

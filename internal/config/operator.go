@@ -1,11 +1,24 @@
 package config
 
+import "net"
+
 // OperatorURL returns the operator listener's address as people open it.
 func (c *Config) OperatorURL() string {
 	if c.TLS != nil {
 		return "https://" + c.Listen.Operator
 	}
 	return "http://" + c.Listen.Operator
+}
+
+// At returns the configuration with the operator listener's real port, which is
+// known once it listens: port 0 leaves it to the system.
+func (c *Config) At(operator net.Addr) *Config {
+	own := *c
+	if host, port, err := net.SplitHostPort(c.Listen.Operator); err == nil && port == "0" {
+		_, port, _ = net.SplitHostPort(operator.String())
+		own.Listen.Operator = net.JoinHostPort(host, port)
+	}
+	return &own
 }
 
 // OperatorHosts returns the exact Host values the operator listener answers

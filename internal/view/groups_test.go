@@ -245,6 +245,8 @@ func TestTemplates(t *testing.T) {
 		"python3.example.com":                   "python3.example.com",
 		"20261130.logs.eu-west-1.example.com":   "*.logs.eu-west-1.example.com",
 		"example.com":                           "example.com",
+		"169.254.169.254":                       "169.254.169.254",
+		"2606:2800:21f:cb07::8b2c":              "2606:2800:21f:cb07::8b2c",
 		"93184216.34567890":                     "93184216.34567890",
 		"deadbeef.example.com":                  "deadbeef.example.com",
 		"xn--pypal-4ve.example.com":             "xn--pypal-4ve.example.com",

@@ -3,6 +3,7 @@ package view
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"net/netip"
 	"strconv"
 	"strings"
 )
@@ -19,8 +20,11 @@ const maxShape = 8
 
 // HostPattern returns the host's template: labels that a machine made up become
 // a star, so that one CDN is one group and not one a day. The last two labels
-// always stand.
+// always stand, and an address is its own pattern: its parts are no labels.
 func HostPattern(host string) string {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return host
+	}
 	labels := strings.Split(host, ".")
 	for i := 0; i < len(labels)-2; i++ {
 		if variable(labels[i]) {

@@ -1,0 +1,203 @@
+package ui_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"gatehouse/internal/event"
+	"gatehouse/internal/problem"
+	"gatehouse/internal/view"
+	"gatehouse/ui"
+)
+
+// hands notes what a page had done.
+type hands struct {
+	ui.Commands
+	did []string
+	err error
+}
+
+func (h *hands) Kill(_ context.Context, id string, by ui.Person) error {
+	h.did = append(h.did, "kill "+id+" by "+by.Name)
+	return h.err
+}
+
+func (h *hands) Redeliver(_ context.Context, id string, by ui.Person) (string, error) {
+	h.did = append(h.did, "redeliver "+id+" by "+by.Name)
+	return "01new", h.err
+}
+
+func (h *hands) Logs(context.Context, string) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader("<script>alert(1)</script>\u202e")), nil
+}
+
+func pages(t *testing.T, change ...func(*ui.Options)) (*ui.UI, *hands) {
+	t.Helper()
+	h := &hands{}
+	o := ui.Options{
+		View: view.New(nil, view.Options{}), Do: h,
+		Node:    func() ui.Node { return ui.Node{Name: "node-1", Version: "test", Started: time.Unix(0, 0)} },
+		Who:     func(*http.Request) ui.Person { return ui.Person{Name: "ann <b>", CSRF: "token-1"} },
+		Accepts: func(string) event.Origin { return event.Member },
+		Clock:   func() time.Time { return time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC) },
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	u, err := ui.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u, h
+}
+
+func ask(t *testing.T, u *ui.UI, method, path string) (*http.Response, string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	u.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	r := w.Result()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, string(b)
+}
+
+// Nothing was observed: every page says that this is no evidence, and how to
+// begin.
+func TestEmptyStates(t *testing.T) {
+	u, _ := pages(t)
+	for path, says := range map[string]string{
+		"/ui/":                          "No bundle is loaded",
+		"/ui/would-blocks":              "no evidence that nothing would be blocked",
+		"/ui/would-blocks?q=host:*.com": "Nothing observed yet",
+		"/ui/sessions":                  "No session yet",
+		"/ui/sessions?q=bundle:fix-ci":  "No session fits the filter",
+		"/ui/events":                    "gatehouse endpoint test main",
+		"/ui/bundles":                   "every event is refused",
+		"/ui/help":                      "Single-key shortcuts",
+	} {
+		t.Run(path, func(t *testing.T) {
+			r, body := ask(t, u, http.MethodGet, path)
+			if r.StatusCode != http.StatusOK || !strings.Contains(body, says) {
+				t.Errorf("status %d, without %q:\n%s", r.StatusCode, says, body)
+			}
+			if !strings.Contains(body, "ann &lt;b&gt;") || strings.Contains(body, "ann <b>") {
+				t.Error("the person's name is not escaped")
+			}
+		})
+	}
+}
+
+// outward finds what would leave the page's origin.
+var outward = regexp.MustCompile(`(?i)(src|href|action|hx-get|hx-post)="(https?:)?//`)
+
+// A page loads and asks its own origin only, runs no inline script and no inline
+// style, and every element that htmx acts on carries the page's nonce.
+func TestPolicy(t *testing.T) {
+	u, _ := pages(t)
+	for _, path := range []string{"/ui/", "/ui/sessions", "/ui/events", "/ui/bundles", "/ui/would-blocks", "/ui/help", "/ui/nowhere"} {
+		r, body := ask(t, u, http.MethodGet, path)
+		csp := r.Header.Get("Content-Security-Policy")
+		nonce := regexp.MustCompile(`'nonce-([\w-]{20,})'`).FindStringSubmatch(csp)
+		if nonce == nil || !strings.HasPrefix(csp, "default-src 'none'; script-src 'self' 'nonce-") || strings.Contains(csp, "unsafe") || strings.Contains(csp, "*") {
+			t.Errorf("%s: %s", path, csp)
+		}
+		if m := outward.FindString(body); m != "" {
+			t.Errorf("%s leads elsewhere: %s", path, m)
+		}
+		for _, bad := range []string{"<style", " style=", " onclick=", "javascript:"} {
+			if strings.Contains(body, bad) {
+				t.Errorf("%s holds %q", path, bad)
+			}
+		}
+		for _, s := range regexp.MustCompile(`<script[^>]*>`).FindAllString(body, -1) {
+			if !strings.Contains(s, ` src="/ui/static/`) {
+				t.Errorf("%s: an inline script %s", path, s)
+			}
+		}
+		if again, _ := ask(t, u, http.MethodGet, path); again.Header.Get("Content-Security-Policy") == csp {
+			t.Error("two pages share a nonce")
+		}
+	}
+}
+
+func TestStaticFilesAreNamedByTheirContent(t *testing.T) {
+	u, _ := pages(t)
+	_, body := ask(t, u, http.MethodGet, "/ui/")
+	found := regexp.MustCompile(`/ui/static/[\w.-]+`).FindAllString(body, -1)
+	if len(found) < 5 {
+		t.Fatalf("files %v", found)
+	}
+	for _, f := range found {
+		r, b := ask(t, u, http.MethodGet, f)
+		if r.StatusCode != http.StatusOK || b == "" || !strings.Contains(r.Header.Get("Cache-Control"), "immutable") || r.Header.Get("Content-Type") == "" {
+			t.Errorf("%s: %d %v", f, r.StatusCode, r.Header)
+		}
+	}
+	for _, f := range []string{"/ui/static/", "/ui/static/NOTICE.md", "/ui/static/app.css", "/ui/static/../ui.go", "/ui/static/%2e%2e/ui.go"} {
+		if r, _ := ask(t, u, http.MethodGet, f); r.StatusCode == http.StatusOK {
+			t.Errorf("%s is served", f)
+		}
+	}
+}
+
+func TestFailuresArePages(t *testing.T) {
+	u, h := pages(t)
+	h.err = problem.New(problem.Conflict, "the session has ended <i>", "Look at its result.")
+	for name, c := range map[string]struct {
+		method, path string
+		status       int
+		says         string
+	}{
+		"no_page":     {http.MethodGet, "/ui/nowhere", 404, "There is no such page."},
+		"no_session":  {http.MethodGet, "/ui/sessions/01x", 404, "not_found"},
+		"no_receipt":  {http.MethodGet, "/ui/receipts/01x/what", 404, "named by its number"},
+		"no_filter":   {http.MethodGet, "/ui/sessions?q=colour:red", 400, "no filter is called colour"},
+		"no_cursor":   {http.MethodGet, "/ui/sessions?cursor=%00", 400, "usage"},
+		"refused":     {http.MethodPost, "/ui/sessions/01x/kill", 409, "The session has ended &lt;i&gt;."},
+		"wrong_verb":  {http.MethodPost, "/ui/sessions", 404, ""},
+		"no_bundle":   {http.MethodGet, "/ui/bundles/none", 404, "gatehouse bundle apply"},
+		"no_group":    {http.MethodGet, "/ui/would-blocks/none", 404, ""},
+		"bad_percent": {http.MethodGet, "/ui/sessions?q=%zz", 200, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, body := ask(t, u, c.method, c.path)
+			if r.StatusCode != c.status || !strings.Contains(strings.ToLower(body), strings.ToLower(c.says)) {
+				t.Errorf("status %d, want %d with %q:\n%s", r.StatusCode, c.status, c.says, body)
+			}
+		})
+	}
+}
+
+// What the node's own fault says stays in its log.
+func TestInternalFaultsAreNotShown(t *testing.T) {
+	u, h := pages(t)
+	h.err = errors.New("open /secret/place: permission denied")
+	r, body := ask(t, u, http.MethodPost, "/ui/sessions/01x/kill")
+	if r.StatusCode != http.StatusInternalServerError || strings.Contains(body, "secret") {
+		t.Errorf("%d:\n%s", r.StatusCode, body)
+	}
+}
+
+func TestChangesNameThePerson(t *testing.T) {
+	u, h := pages(t)
+	r, _ := ask(t, u, http.MethodPost, "/ui/events/"+url.PathEscape("github:main:1")+"/redeliver")
+	if r.StatusCode != http.StatusSeeOther || r.Header.Get("Location") != "/ui/sessions/01new" || len(h.did) != 1 || h.did[0] != "redeliver github:main:1 by ann <b>" {
+		t.Errorf("%d %v %v", r.StatusCode, r.Header, h.did)
+	}
+}
+
+func TestPartsAreRequired(t *testing.T) {
+	if _, err := ui.New(ui.Options{}); err == nil {
+		t.Error("pages without parts")
+	}
+}
