@@ -14,7 +14,7 @@ PKGS    := ./...
 # The race detector needs cgo and doubles build times: `make check` goes without.
 export CGO_ENABLED ?= 0
 
-.PHONY: help setup build demo check test soak lint bench policies policies-check sdk-test fuzz clean cross test-race test-sandbox
+.PHONY: help setup build demo check test soak lint bench policies policies-check sdk-test fuzz clean cross test-race test-ui screenshots pages
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -42,6 +42,16 @@ test: setup lint build cross test-race demo ## everything CI runs (<= 40 min col
 
 test-race:
 	CGO_ENABLED=1 $(GO) test -race -timeout 30m $(PKGS)
+
+test-ui: setup ## the pages of a real node in Chromium: accessibility, keyboard, no JavaScript (part of test)
+	$(GO) test -count=1 -timeout 20m ./ui/...
+
+screenshots: setup ## every page and state into docs/screenshots
+	rm -rf docs/screenshots && mkdir -p docs/screenshots
+	SCREENSHOTS="$(CURDIR)/docs/screenshots" $(GO) test -count=1 -timeout 20m -run TestUI ./ui/e2e
+
+pages: ## generate the pages' code from ui/*.templ; check fails when it differs
+	$(GO) tool templ generate -path ui
 
 cross: ## the auditor's verifier for three systems
 	@for os in linux darwin windows; do echo "build gatehouse-verify for $$os"; GOOS=$$os CGO_ENABLED=0 $(GO) build -trimpath -o /dev/null ./cmd/gatehouse-verify; done

@@ -1,12 +1,16 @@
 package ui_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -199,5 +203,37 @@ func TestChangesNameThePerson(t *testing.T) {
 func TestPartsAreRequired(t *testing.T) {
 	if _, err := ui.New(ui.Options{}); err == nil {
 		t.Error("pages without parts")
+	}
+}
+
+// What is built is what the templates say.
+func TestGenerated(t *testing.T) {
+	dir := t.TempDir()
+	templates, err := filepath.Glob("*.templ")
+	if err != nil || len(templates) == 0 {
+		t.Fatal(err)
+	}
+	for _, name := range templates {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("go", "tool", "templ", "generate", "-path", dir).CombinedOutput(); err != nil {
+		t.Fatalf("templ: %v\n%s", err, out)
+	}
+	for _, name := range templates {
+		name = strings.TrimSuffix(name, ".templ") + "_templ.go"
+		want, err1 := os.ReadFile(filepath.Join(dir, name))
+		got, err2 := os.ReadFile(name)
+		if err := errors.Join(err1, err2); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s is not what its template makes: run make pages", name)
+		}
 	}
 }

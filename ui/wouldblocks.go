@@ -52,6 +52,9 @@ func targetOf(g view.Group) string {
 	case g.Repository != "":
 		return "repository " + g.Repository + " " + g.Path
 	}
+	if g.Path == "" {
+		return "nothing that can be named" // a target that was no host and no address
+	}
 	return g.Path
 }
 

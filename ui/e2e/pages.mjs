@@ -1,0 +1,146 @@
+// Looks at every page of a running node as a person would: in light and dark, at
+// two widths, by keyboard, and without JavaScript. It ends with 1 and a line for
+// each thing that is wrong.
+//
+// usage: node pages.mjs LOGIN-LINK [SCREENSHOT-FOLDER]
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+
+const require = createRequire(process.env.E2E_MODULES + "/");
+const { chromium } = require("playwright-core");
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+
+const [, , link, shots] = process.argv;
+const origin = new URL(link).origin;
+const wrong = [];
+const fail = (what) => { wrong.push(what); console.log("wrong: " + what); };
+const check = (ok, what) => { if (!ok) fail(what); };
+
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+});
+
+let state;
+async function open(options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, storageState: state, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(60_000);
+  // No request leaves the page's origin, nothing breaks the policy, no script fails.
+  page.on("request", (r) => check(r.url().startsWith(origin + "/") || r.url().startsWith("data:"), `${page.url()} asked ${r.url()}`));
+  page.on("console", (m) => { if (m.type() === "error" && !/status of 404/.test(m.text())) fail(`${page.url()}: ${m.text()}`); });
+  page.on("pageerror", (e) => fail(`${page.url()}: ${e.message}`));
+  return page;
+}
+
+// The login link works once.
+{
+  const page = await open();
+  await page.goto(link);
+  check(page.url() === origin + "/ui/", `the link led to ${page.url()}`);
+  state = await page.context().storageState();
+  const again = await page.request.get(link);
+  check(again.status() === 403, `the link worked twice: ${again.status()}`);
+  await page.context().close();
+}
+
+// Every page that can be reached from the overview, each kind once.
+const kinds = new Map();
+const kindOf = (path) => path.split("?")[0].replace(/^(\/ui\/\w[\w-]*\/).+?(\/|$)/, "$1*$2").replace(/\/\d+$/, "/*");
+{
+  const page = await open();
+  const todo = ["/ui/", "/ui/nowhere", "/ui/sessions?q=state:running", "/ui/would-blocks?q=status:*"];
+  kinds.set("missing", "/ui/nowhere");
+  kinds.set("empty", "/ui/sessions?q=bundle:none");
+  kinds.set("all would-blocks", "/ui/would-blocks?q=status:*");
+  while (todo.length > 0) {
+    const path = todo.shift();
+    await page.goto(origin + path);
+    for (const href of await page.$$eval("a[href^='/ui/']", (as) => as.map((a) => a.getAttribute("href")))) {
+      const to = href.split("#")[0];
+      if (!kinds.has(kindOf(to))) { kinds.set(kindOf(to), to); todo.push(to); }
+    }
+  }
+  await page.context().close();
+}
+console.log(`pages: ${kinds.size}`);
+check(kinds.size >= 12, `only ${kinds.size} kinds of pages: ${[...kinds.keys()].join(" ")}`);
+
+// Accessible in both schemes, no wider than the screen.
+for (const colorScheme of ["light", "dark"]) {
+  const page = await open({ colorScheme });
+  for (const [kind, path] of kinds) {
+    for (const width of [1280, 400]) {
+      await page.setViewportSize({ width, height: 900 });
+      await page.goto(origin + path);
+      const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      check(over <= 0, `${path} at ${width}: ${over} px too wide`);
+      // axe is the test's own: it comes in past the page's policy, through the debugger.
+      await page.evaluate(axe);
+      const { violations } = await page.evaluate(() => globalThis.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] }));
+      for (const v of violations) fail(`${path} ${colorScheme} ${width}: ${v.id}: ${v.nodes.map((n) => n.html).slice(0, 2).join(" ")}`);
+      if (shots) {
+        const name = kind.replace(/^\/ui\//, "").replace(/[^a-z0-9]+/gi, "-").replace(/^-|-$/g, "") || "overview";
+        await page.screenshot({ path: `${shots}/${name}-${width}-${colorScheme}.png` });
+      }
+    }
+  }
+  await page.context().close();
+}
+
+// By keyboard only: to the sessions, down two rows, open, and the filter.
+{
+  const page = await open();
+  await page.goto(origin + "/ui/");
+  await page.keyboard.press("g");
+  await Promise.all([page.waitForURL("**/ui/sessions"), page.keyboard.press("s")]);
+  await page.keyboard.press("j");
+  await page.keyboard.press("j");
+  await page.keyboard.press("k");
+  const want = await page.$eval("tr.at [data-open]", (a) => a.getAttribute("href"));
+  await Promise.all([page.waitForURL("**" + want), page.keyboard.press("Enter")]);
+  await page.keyboard.press("g");
+  await Promise.all([page.waitForURL("**/ui/would-blocks"), page.keyboard.press("w")]);
+  await page.keyboard.press("/");
+  await page.keyboard.type("method:GET");
+  await Promise.all([page.waitForURL("**/ui/would-blocks?q=method%3AGET"), page.keyboard.press("Enter")]);
+  check(await page.locator(".chips a").count() === 1, "no chip for the filter");
+  await page.goto(origin + "/ui/help");
+  await page.locator("[name=keys]").uncheck();
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("g");
+  await page.keyboard.press("o");
+  await page.waitForTimeout(300); // may only fail to notice
+  check(page.url().endsWith("/ui/help"), "keys that are switched off still work");
+  await page.context().close();
+}
+
+// Without JavaScript every page says the same.
+{
+  const page = await open({ javaScriptEnabled: false });
+  for (const path of kinds.values()) {
+    await page.goto(origin + path);
+    check((await page.textContent("h1")).trim() !== "", `${path} has no heading without JavaScript`);
+  }
+  await page.goto(origin + "/ui/sessions");
+  await page.fill("#q", "mode:shadow");
+  await page.click(".search button");
+  check(page.url().endsWith("?q=mode%3Ashadow"), "the filter needs JavaScript");
+  await page.context().close();
+}
+
+// A page of another origin gets nothing, and neither does a rebound name.
+{
+  const page = await open();
+  const foreign = await page.request.post(origin + "/ui/sessions/x/kill", { headers: { Origin: "http://evil.test" } });
+  check(foreign.status() === 403, `a cross-origin post: ${foreign.status()}`);
+  const silent = await page.request.post(origin + "/ui/sessions/x/kill", { headers: { Origin: "" } });
+  check(silent.status() === 403, `a post without origin: ${silent.status()}`);
+  const rebound = await page.request.get(origin + "/ui/", { headers: { Host: "evil.test" } });
+  check(rebound.status() === 421, `another host: ${rebound.status()}`);
+  await page.context().close();
+}
+
+await browser.close();
+console.log(wrong.length === 0 ? "ok" : `${wrong.length} wrong`);
+process.exit(wrong.length === 0 ? 0 : 1);
