@@ -29,6 +29,7 @@ type doors struct {
 	modules *modules
 	// mediators are asked in this order; what none takes is forwarded plainly.
 	mediators []mediator
+	room      *door.Room                                                     // nil: each door is alone
 	control   func(context.Context, receipts.Receipt) (receipts.Hash, error) // writes the node's control chain
 	dev       bool
 	log       *slog.Logger
@@ -99,7 +100,7 @@ func (d *doors) Open(ctx context.Context, s gatekeeper.DoorSpec) (_ gatekeeper.D
 		return nil, err
 	}
 	// The door outlives the call that opens it: the gatekeeper closes it.
-	o.Door, err = door.Open(context.WithoutCancel(ctx), o.listener, gate, door.Options{Up: d.up, CA: ca, Routes: routes, Log: d.log})
+	o.Door, err = door.Open(context.WithoutCancel(ctx), o.listener, gate, door.Options{Up: d.up, CA: ca, Routes: routes, Room: d.room, Log: d.log})
 	if err != nil {
 		return nil, err
 	}

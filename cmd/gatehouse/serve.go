@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -88,7 +89,7 @@ type node struct {
 	view    *view.View
 	do      commands
 
-	reconcilers []*github.Reconciler
+	asked *githubAsked
 
 	group *errgroup.Group
 	stop  context.CancelFunc
@@ -199,7 +200,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	if err != nil {
 		return nil, err
 	}
-	n.reconcilers = asked.reconcilers
+	n.asked = asked
 
 	// Where agents run.
 	var provider sandbox.Provider
@@ -312,8 +313,13 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, pages
 		return n.pump(flow)
 	})
 	group.Go(func() error { return n.cron.Run(ctx) })
-	for _, r := range n.reconcilers {
-		group.Go(func() error { return r.Run(ctx) })
+	var asking sync.WaitGroup
+	for _, r := range n.asked.reconcilers {
+		asking.Add(1)
+		group.Go(func() error {
+			defer asking.Done()
+			return r.Run(ctx)
+		})
 	}
 	for _, m := range n.do.exits.mediators {
 		if r, ok := m.(interface{ Run(context.Context) error }); ok {
@@ -335,13 +341,15 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, pages
 	})
 
 	// An orderly stop goes the way of the data: no new deliveries, sessions
-	// closed, last checkpoint, journal closed and pumped out, then the readers.
+	// closed, the node's own tokens given back, last checkpoint, journal closed and pumped out, then the readers.
 	group.Go(func() error {
 		<-ctx.Done()
 		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
 		defer cancel()
 		n.logged("drain", n.intake.Drain(drain))
 		<-gated
+		asking.Wait() // who could mint another token has ended
+		n.logged("github", n.asked.revoke(context.WithoutCancel(ctx)))
 		sealed()
 		<-noted
 		n.logged("journal", n.journal.Close())

@@ -32,6 +32,7 @@ type Options struct {
 	Up       *upstream.Client // required
 	CA       *CA              // the session's, required
 	Routes   []Route          // asked in order; what none takes is forwarded plainly
+	Room     *Room            // shared by the node's doors; nil = this door is alone
 	Timeouts Timeouts
 	Clock    func() time.Time // nil = time.Now
 	Log      *slog.Logger     // for faults of the door itself; nil = discarded
@@ -75,6 +76,8 @@ type Door struct {
 	ctx          context.Context // ends with the door
 	cancel       context.CancelFunc
 	conns        chan struct{}
+	own          chan struct{} // places of this door alone, in the Room
+	leave        func()        // the Room
 	handshakes   chan struct{}
 	h2           *h2
 	wg           sync.WaitGroup
@@ -94,9 +97,14 @@ func Open(ctx context.Context, l net.Listener, g *enforcers.Gate, o Options) (*D
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Timeouts = o.Timeouts.or()
+	leave, err := o.Room.join()
+	if err != nil {
+		return nil, err
+	}
 	d := &Door{
 		o: o, gate: g, listener: l, names: names{clock: o.Clock},
 		conns: make(chan struct{}, maxConns), handshakes: make(chan struct{}, maxHandshakes),
+		own: make(chan struct{}, ownConns), leave: leave,
 	}
 	d.placeholders.issue(g.Grants())
 	d.ctx, d.cancel = context.WithCancel(ctx)
@@ -126,6 +134,7 @@ func (d *Door) Close(code string) {
 		d.gate.Settle(ctx)
 	})
 	d.wg.Wait()
+	d.leave()
 }
 
 // accept takes one connection at a time and only while there is room for it.
@@ -136,8 +145,13 @@ func (d *Door) accept() {
 		case <-d.ctx.Done():
 			return
 		}
+		leave := d.o.Room.enter(d.ctx, d.own)
+		if leave == nil {
+			return
+		}
 		c, err := d.listener.Accept()
 		if err != nil {
+			leave()
 			<-d.conns
 			if d.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 				return
@@ -151,7 +165,7 @@ func (d *Door) accept() {
 			continue
 		}
 		d.wg.Go(func() {
-			defer func() { <-d.conns }()
+			defer func() { leave(); <-d.conns }()
 			defer d.guard()
 			d.serve(c)
 		})

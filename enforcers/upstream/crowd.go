@@ -10,13 +10,17 @@ import (
 // each stream would otherwise be a descriptor of the node.
 const maxPerSession = 256
 
+// ownPerSession is how many each session may hold whatever the others do.
+const ownPerSession = 4
+
 // crowd counts the connections outside, so that the descriptors of the journal,
-// the streams and the hooks are not taken by sessions.
+// the streams and the hooks are not taken by sessions, nor all of theirs by a
+// few.
 type crowd struct {
 	mu    sync.Mutex
 	by    map[string]int
-	all   int
-	most  int // of all sessions, 0 = not known yet
+	all   int // beyond each session's own
+	most  int // of all sessions beyond their own, 0 = not known yet
 	limit func() uint64
 }
 
@@ -31,19 +35,23 @@ func (c *crowd) enter(session string) (leave func(), ok bool) {
 		}
 		c.most = max(64, int(min(c.limit(), 1<<20)/4))
 	}
-	if c.by[session] >= maxPerSession || c.all >= c.most {
+	n := c.by[session]
+	if n >= ownPerSession && (n >= min(maxPerSession, c.most/2) || c.all >= c.most) {
 		return nil, false
 	}
 	if c.by == nil {
 		c.by = make(map[string]int)
 	}
-	c.by[session]++
-	c.all++
+	if c.by[session]++; n >= ownPerSession {
+		c.all++
+	}
 	return sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.all--
-		if c.by[session]--; c.by[session] == 0 {
+		if c.by[session]--; c.by[session] >= ownPerSession {
+			c.all--
+		}
+		if c.by[session] == 0 {
 			delete(c.by, session)
 		}
 	}), true
