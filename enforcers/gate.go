@@ -37,6 +37,7 @@ type Gate struct {
 	gen     atomic.Pointer[generation]
 	names   names
 	explain history
+	uploads uploads
 
 	mu      sync.Mutex // guards the fields below and every change of gen
 	revoked string     // reason code, "" while the session lives

@@ -160,6 +160,10 @@ func (x *exchange) request(ctx context.Context, r *http.Request) (*http.Request,
 	if r.ContentLength > x.m.limits.Up {
 		return nil, fail(enforcers.CodeUpCap, "the request is larger than the rule allows", nil) // EG-93
 	}
+	head := int64(headSize(r.Method, r.URL.RequestURI(), r.Header))
+	if x.m.declared = r.ContentLength >= 0; !x.p.Sent(max(r.ContentLength, 0) + max(head-freeHead, 0)) {
+		return nil, unlisted()
+	}
 	out := r.WithContext(ctx)
 	out.Header = maps.Clone(r.Header)
 	if out.Header == nil {

@@ -20,10 +20,11 @@ const (
 // meter counts one exchange, holds it to its limits and reports its progress.
 // It counts what HTTP carries: heads and bodies, not framing or TLS records.
 type meter struct {
-	permit *enforcers.Permit
-	limits enforcers.Limits
-	ctx    context.Context
-	idle   *time.Timer // ends the exchange; nil when there is no idle limit
+	permit   *enforcers.Permit
+	declared bool // the body's length was counted against the Permit before its first byte
+	limits   enforcers.Limits
+	ctx      context.Context
+	idle     *time.Timer // ends the exchange; nil when there is no idle limit
 
 	mu               sync.Mutex
 	up, down         uint64 // bodies: what the limits are about
@@ -72,6 +73,9 @@ func (m *meter) add(up, down int) error {
 	if m.permit == nil {
 		return nil
 	}
+	if !m.declared && !m.permit.Sent(int64(up)) {
+		return unlisted()
+	}
 	if m.up+m.down-m.reported < progressBytes && time.Since(m.at) < progressEvery {
 		return nil
 	}
@@ -81,6 +85,14 @@ func (m *meter) add(up, down int) error {
 	}
 	m.reported, m.at = m.up+m.down, time.Now()
 	return nil
+}
+
+// freeHead is the size of an ordinary head; what is longer carries something.
+const freeHead = 1 << 10
+
+// unlisted refuses what a would-block would send beyond its session's share.
+func unlisted() error {
+	return fail(enforcers.CodeUpCap, "the session has sent as much to this host as it may to one that no rule lists", nil) // EG-93
 }
 
 // outcome must be called with mu held.
