@@ -39,7 +39,8 @@ type h2 struct {
 func (d *Door) newH2() *h2 {
 	h := &h2{d: d, conns: make(chan net.Conn), done: make(chan struct{})}
 	var protocols http.Protocols
-	protocols.SetHTTP2(true)
+	// TLS is terminated before, so that the plain connection can be watched.
+	protocols.SetUnencryptedHTTP2(true)
 	h.srv = &http.Server{
 		Handler:        http.HandlerFunc(h.serve),
 		Protocols:      &protocols,
@@ -51,20 +52,26 @@ func (d *Door) newH2() *h2 {
 		IdleTimeout:                  d.o.Timeouts.Idle,
 		BaseContext:                  func(net.Listener) context.Context { return d.ctx },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, tunnelKey{}, c.(*tls.Conn).NetConn().(*replayed).to)
+			return context.WithValue(ctx, tunnelKey{}, c)
 		},
 		ErrorLog: log.New(io.Discard, "", 0), // the agent's mistakes
 	}
 	return h
 }
 
-// tunnelKey finds the Authority of the tunnel that a request came by.
+// tunnelKey finds the watched connection, with the Authority of its tunnel, that a
+// request came by.
 type tunnelKey struct{}
 
 // take serves one connection to its end.
 func (h *h2) take(ctx context.Context, c *tls.Conn, r *replayed) {
+	w := watch(c, r.to, func(n int) {
+		for range min(n, maxStreams) {
+			h.d.receipt(ctx, enforcers.CodeMalformed, r.to)
+		}
+	})
 	select {
-	case h.conns <- c:
+	case h.conns <- w:
 	case <-h.done:
 		return
 	case <-ctx.Done():
@@ -97,8 +104,9 @@ func (h *h2) run() {
 
 // serve handles one stream.
 func (h *h2) serve(w http.ResponseWriter, r *http.Request) {
-	to := r.Context().Value(tunnelKey{}).(authority.Authority)
-	d := h.d
+	conn := r.Context().Value(tunnelKey{}).(*watched)
+	conn.handle()
+	to, d := conn.to, h.d
 	code := wellFormed(r)
 	var path, query string
 	if code == "" {

@@ -188,11 +188,16 @@ func (d *Door) examine(to authority.Authority, method, target, host string) (pat
 // refuse answers a request that never became an Action of its own kind, and
 // has the refusal receipted.
 func (d *Door) refuse(ctx context.Context, w http.ResponseWriter, code string, to authority.Authority) {
+	Refuse(w, d.receipt(ctx, code, to))
+}
+
+// receipt has the refusal of a request receipted.
+func (d *Door) receipt(ctx context.Context, code string, to authority.Authority) enforcers.Decision {
 	a := d.gate.Action(enforcers.HTTPRequest)
 	a.HTTP = &enforcers.HTTP{To: to, Body: enforcers.Body{Mode: "none"}}
 	a.HardSet = code
 	_, decision := d.gate.Decide(ctx, a)
-	Refuse(w, decision)
+	return decision
 }
 
 // refuseHead is refuse for a connection that ends with the answer.
