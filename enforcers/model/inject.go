@@ -1,0 +1,65 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+
+	"gatehouse/enforcers"
+	"gatehouse/enforcers/upstream"
+	"gatehouse/internal/authority"
+	"gatehouse/internal/problem"
+	"gatehouse/internal/secret"
+)
+
+// injector adds one connection's credential.
+type injector struct {
+	name     string
+	provider string
+	to       authority.Authority
+	token    func(context.Context) (secret.Value, error)
+}
+
+// Injector returns what adds the connection's credential to its model calls and
+// to nothing else. token gives the key, or for Vertex a live access token.
+func Injector(c Connection, token func(context.Context) (secret.Value, error)) (upstream.Injector, error) {
+	_, to, err := adapterOf(c)
+	if err != nil {
+		return nil, err
+	}
+	if to.Scheme() != authority.HTTPS || to.IsIP() {
+		return nil, problem.New(problem.ConfigInvalid, "connection "+c.Name+": a credential is for an https host, by name", "")
+	}
+	return &injector{name: c.Name, provider: c.Provider, to: to, token: token}, nil
+}
+
+// oauthToken begins an Anthropic token that stands where a bearer token stands.
+var oauthToken = []byte("sk-ant-oat")
+
+// Inject puts exactly one identity into the request.
+func (i *injector) Inject(ctx context.Context, p *enforcers.Permit, r *http.Request) ([]secret.Value, error) {
+	if a := p.Action(); a.Kind != enforcers.ModelCall || a.Connection != i.name || p.To() != i.to {
+		return nil, problem.New(enforcers.CodeWrongHost, "the connection is for model calls to its own host", "")
+	}
+	v, err := i.token(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(v.Reveal()) < 8 {
+		return nil, errors.New("the credential is too short to be guarded")
+	}
+	for _, name := range []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key"} {
+		delete(r.Header, name)
+	}
+	key := string(v.Reveal())
+	switch {
+	case i.provider == "anthropic" && !bytes.HasPrefix(v.Reveal(), oauthToken):
+		r.Header["X-Api-Key"] = []string{key}
+	case i.provider == "google":
+		r.Header["X-Goog-Api-Key"] = []string{key}
+	default:
+		r.Header["Authorization"] = []string{"Bearer " + key}
+	}
+	return []secret.Value{v}, nil
+}
