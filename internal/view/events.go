@@ -209,6 +209,27 @@ func (v *View) Event(ctx context.Context, id string) (EventDetail, error) {
 	return EventDetail{}, notFound("event", id)
 }
 
+// Sealed returns one event as it stands on the stream, for those who judge it
+// again. Its text is untrusted.
+func (v *View) Sealed(ctx context.Context, id string) (*event.Event, error) {
+	v.mu.RLock()
+	x := v.events.byID[id]
+	v.mu.RUnlock()
+	if x == nil {
+		return nil, notFound("event", id)
+	}
+	for m, err := range v.src.Read(ctx, bus.Events, "", x.seq) {
+		if err != nil {
+			return nil, err
+		}
+		if e, err := event.Decode(m.Data); err == nil && e.ID == id {
+			return e, nil
+		}
+		break // the stream changed under the list
+	}
+	return nil, notFound("event", id)
+}
+
 // seal checks the seal of a message against this node's keyset.
 func (v *View) seal(m bus.Msg) Seal {
 	h, err := receipts.ParseHeader(m.Header[receipts.HeaderSeal])

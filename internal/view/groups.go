@@ -169,10 +169,7 @@ func (s *groups) decision(x *seen, bundle string, r *receipts.Receipt, leaf rece
 		delete(s.acts, key)
 		return
 	}
-	row := Group{
-		Bundle: bundle, Enforcer: d.By, Rule: d.Rule, Reason: d.Reason, Kind: act.Kind, Scheme: act.Scheme, Host: HostPattern(act.Host), Port: int(act.Port),
-		Method: act.Method, Name: act.Name, Repository: act.Repository, Connection: act.Connection,
-	}
+	row := keyOf(bundle, r)
 	at := sample{from: x, seq: r.Seq, leaf: leaf, at: r.T, passed: d.Passed}
 	n := max(d.Count, 1)
 	shape, known := s.acts[key]
@@ -189,9 +186,6 @@ func (s *groups) decision(x *seen, bundle string, r *receipts.Receipt, leaf rece
 		}
 	}
 	if d.Verdict != receipts.Allow {
-		if d.Fault != "" {
-			row.Reason = d.Fault
-		}
 		put(row)
 		return
 	}
@@ -208,6 +202,32 @@ func (s *groups) decision(x *seen, bundle string, r *receipts.Receipt, leaf rece
 		at.passed = true
 		s.add(beside, at, n, false)
 	}
+}
+
+// keyOf is the part of a group's key that a receipt alone tells.
+func keyOf(bundle string, r *receipts.Receipt) Group {
+	act, d := r.Act, r.Dec
+	row := Group{
+		Bundle: bundle, Enforcer: d.By, Rule: d.Rule, Reason: d.Reason, Kind: act.Kind, Scheme: act.Scheme, Host: HostPattern(act.Host), Port: int(act.Port),
+		Method: act.Method, Name: act.Name, Repository: act.Repository, Connection: act.Connection,
+	}
+	if d.Fault != "" {
+		row.Reason = d.Fault
+	}
+	return row
+}
+
+// GroupOf returns the key of the group that a decision belongs to, whatever its
+// verdict: no counts and no status. action is the stored action, nil when it is
+// no longer kept.
+func GroupOf(bundle string, r *receipts.Receipt, action []byte) Group {
+	row := keyOf(bundle, r)
+	var a actionParts
+	if json.Unmarshal(action, &a) == nil {
+		row.Path = a.shape()
+	}
+	row.ID = fingerprint(&row)
+	return row
 }
 
 // hasShape tells the kinds whose templates come from the action.

@@ -3,6 +3,7 @@ package view
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"time"
 
 	"gatehouse/internal/bus"
@@ -70,6 +71,47 @@ func (v *View) Receipts(ctx context.Context, id, after string, n int) (Page[Rece
 		p.Items, last = append(p.Items, v.receipt(id, m)), m.Seq
 	}
 	return p, nil
+}
+
+// Decisions yields the decoded decisions of a session in its order, each with its
+// leaf.
+func (v *View) Decisions(ctx context.Context, id string) iter.Seq2[Decided, error] {
+	return func(yield func(Decided, error) bool) {
+		v.mu.RLock()
+		x := v.sessions.byID[id]
+		var opened uint64
+		if x != nil {
+			opened = x.opened
+		}
+		v.mu.RUnlock()
+		if x == nil {
+			yield(Decided{}, notFound("session", id))
+			return
+		}
+		for m, err := range v.src.Read(ctx, bus.Sessions, "gatehouse.v1.sessions."+id, opened) {
+			if err != nil {
+				yield(Decided{}, err)
+				return
+			}
+			if m.Header[receipts.HeaderType] != "" && m.Header[receipts.HeaderType] != string(receipts.TypeDecision) {
+				continue
+			}
+			r, err := receipts.Decode(m.Data)
+			if err != nil || r.Dec == nil {
+				continue // a row of the session's receipts shows it as unreadable
+			}
+			if !yield(Decided{r, receipts.Leaf(m.Data).String(), v.receipt(id, m)}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Decided is one decision: the receipt, its leaf, and the row that shows it.
+type Decided struct {
+	Receipt *receipts.Receipt
+	Leaf    string
+	Row     Receipt
 }
 
 // Action returns the canonical action that a decision receipt judged, by the
