@@ -29,7 +29,6 @@ type doors struct {
 	modules *modules
 	// mediators are asked in this order; what none takes is forwarded plainly.
 	mediators []mediator
-	room      *door.Room                                                     // nil: each door is alone
 	control   func(context.Context, receipts.Receipt) (receipts.Hash, error) // writes the node's control chain
 	dev       bool
 	log       *slog.Logger
@@ -37,6 +36,7 @@ type doors struct {
 	replacing sync.Mutex // one replace at a time
 	mu        sync.Mutex // guards the fields below
 	open      map[*openDoor]struct{}
+	room      *door.Room               // of all its doors, made with the first
 	inForce   map[string]receipts.Hash // "<bundle>/<enforcer>" -> module, as the control chain has it
 }
 
@@ -100,12 +100,21 @@ func (d *doors) Open(ctx context.Context, s gatekeeper.DoorSpec) (_ gatekeeper.D
 		return nil, err
 	}
 	// The door outlives the call that opens it: the gatekeeper closes it.
-	o.Door, err = door.Open(context.WithoutCancel(ctx), o.listener, gate, door.Options{Up: d.up, CA: ca, Routes: routes, Room: d.room, Log: d.log})
+	o.Door, err = door.Open(context.WithoutCancel(ctx), o.listener, gate, door.Options{Up: d.up, CA: ca, Routes: routes, Room: d.roomOf(), Log: d.log})
 	if err != nil {
 		return nil, err
 	}
 	o.bundle, o.forget = s.Bundle.Name, d.remember(o)
 	return o, nil
+}
+
+func (d *doors) roomOf() *door.Room {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.room == nil {
+		d.room = door.NewRoom(0)
+	}
+	return d.room
 }
 
 // openDoor is one session's door with what it rests on.
