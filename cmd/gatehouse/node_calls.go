@@ -39,3 +39,18 @@ func (n *node) issued(connection string, to authority.Authority) func(context.Co
 		return err
 	}
 }
+
+// revoked writes the receipt of a token that the node gave back, or could not:
+// then it ends by itself within the hour.
+func (n *node) revoked(connection string, to authority.Authority) func(context.Context, map[string]string, time.Time, error) error {
+	return func(ctx context.Context, scope map[string]string, expires time.Time, failed error) error {
+		result := "revoked"
+		if failed != nil {
+			result = "pending"
+		}
+		_, err := n.notary.Control().Append(ctx, receipts.Receipt{Type: receipts.TypeCredentialRevoke, Cred: &receipts.Credential{
+			Name: connection, Delivery: "mediated", Host: to.Host(), Scope: scope, Expires: expires.UTC(), Result: result,
+		}})
+		return err
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"net/url"
@@ -42,7 +43,22 @@ const elsewhereLimit = 10 * time.Second
 type githubAsked struct {
 	reconcilers []*github.Reconciler
 	lifters     map[string]*github.Lifter // by endpoint
+	apis        []*github.API
 	log         *slog.Logger
+}
+
+// revokeLimit bounds giving back the node's own tokens when it stops.
+const revokeLimit = 10 * time.Second
+
+// revoke gives back the tokens that the node minted for itself.
+func (a *githubAsked) revoke(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, revokeLimit)
+	defer cancel()
+	var errs []error
+	for _, api := range a.apis {
+		errs = append(errs, api.Close(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // askGitHub makes a reconciler and a lifter for every endpoint that names a
@@ -70,6 +86,7 @@ func (n *node) askGitHub(cfg *config.Config, up *upstream.Client, endpoints []in
 		if err != nil {
 			return nil, err
 		}
+		asked.apis = append(asked.apis, reconcile, lift)
 		r := &github.Reconciler{Known: func(id string) bool { return n.intake.Known(e.Name, id) || n.elsewhere(github.Name+":"+e.Name+":"+id) }, Log: n.log.With(slog.String("endpoint", e.Name))}
 		switch h := e.Hook; {
 		case h == nil:
@@ -145,7 +162,7 @@ func (n *node) githubAPI(cfg *config.Config, conn config.Connection, up *upstrea
 	if err != nil {
 		return nil, err
 	}
-	api := &github.API{URL: base, Base: transport, Token: conn.Credential.Value(), Issued: n.issued(conn.Name, to)}
+	api := &github.API{URL: base, Base: transport, Token: conn.Credential.Value(), Issued: n.issued(conn.Name, to), Revoked: n.revoked(conn.Name, to)}
 	if conn.App != nil {
 		if api.App, err = github.NewApp(conn.App.ID, conn.App.Key.Value()); err != nil {
 			return nil, err

@@ -64,6 +64,8 @@ func (g *enterprise) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprintf(w, `{"token":%q,"expires_at":%q,"permissions":{"metadata":"read"},"repositories":[{"id":186853002}]}`,
 			mintedToken, time.Now().Add(time.Hour).Format(time.RFC3339))
+	case path == "DELETE /installation/token" && r.Header.Get("Authorization") == "Bearer "+mintedToken:
+		w.WriteHeader(http.StatusNoContent)
 	case path == "GET /repos/acct-01/Hello-World/collaborators/acct-private-member/permission" && r.Header.Get("Authorization") == "Bearer "+mintedToken:
 		fmt.Fprint(w, `{"permission":"write","user":{"id":2000077}}`)
 	default:
@@ -186,7 +188,7 @@ session: {mounts: [{source: /srv, path: /srv, mode: write}], agent: {command: {a
 	}
 	for path, want := range map[string]int{
 		"POST /app/hook/deliveries/2/attempts": 1, "POST /app/hook/deliveries/1/attempts": 0,
-		"POST /app/installations/88/access_tokens": 1, "GET /repos/acct-01/Hello-World/collaborators/acct-private-member/permission": 1,
+		"POST /app/installations/88/access_tokens": 1, "DELETE /installation/token": 1, "GET /repos/acct-01/Hello-World/collaborators/acct-private-member/permission": 1,
 	} {
 		if got := ghe.count(path); got != want {
 			t.Errorf("%s was called %d times, want %d", path, got, want)
@@ -200,7 +202,7 @@ session: {mounts: [{source: /srv, path: /srv, mode: write}], agent: {command: {a
 	defer j.Close()
 	waiting := map[receipts.Hash]string{}
 	purposes := map[string]int{}
-	issued := 0
+	results := map[string]int{}
 	for _, r := range receiptsOf(t, j, 0) {
 		if r.Session != receipts.ControlSession {
 			continue
@@ -222,7 +224,7 @@ session: {mounts: [{source: /srv, path: /srv, mode: write}], agent: {command: {a
 			}
 			delete(waiting, r.Out.Ref)
 		case r.Cred != nil:
-			issued++
+			results[string(r.Type)+" "+r.Cred.Result]++
 			if r.Cred.Scope["repository.id"] != "186853002" || r.Cred.Scope["permission.metadata"] != "read" || r.Cred.Host != "ghe.example.com" {
 				t.Errorf("credential %+v", r.Cred)
 			}
@@ -231,8 +233,8 @@ session: {mounts: [{source: /srv, path: /srv, mode: write}], agent: {command: {a
 			t.Error("a receipt holds the token")
 		}
 	}
-	if len(waiting) > 0 || issued != 1 || purposes["github.lift"] != 3 || purposes["github.reconcile"] < 2 {
-		t.Errorf("without outcome %v, %d tokens, calls %v", waiting, issued, purposes)
+	if len(waiting) > 0 || results["credential.issue issued"] != 1 || results["credential.revoke revoked"] != 1 || len(results) != 2 || purposes["github.lift"] != 4 || purposes["github.reconcile"] < 2 {
+		t.Errorf("without outcome %v, tokens %v, calls %v", waiting, results, purposes)
 	}
 	mu.Lock()
 	defer mu.Unlock()

@@ -115,7 +115,10 @@ type API struct {
 	// Issued writes down that a token for one repository was minted, before it
 	// is used. An error leaves it unused.
 	Issued func(ctx context.Context, scope map[string]string, expires time.Time) error
-	Now    func() time.Time // time.Now by default
+	// Revoked writes down what became of a token that Close gave back: nil, or why
+	// GitHub did not take it.
+	Revoked func(ctx context.Context, scope map[string]string, expires time.Time, failed error) error
+	Now     func() time.Time // time.Now by default
 
 	mu     sync.Mutex
 	minted map[string]minted // by repository and permission
@@ -123,7 +126,8 @@ type API struct {
 
 type minted struct {
 	client *github.Client
-	until  time.Time
+	until  time.Time // of its use here
+	token  Token
 }
 
 func (a *API) now() time.Time {
@@ -179,9 +183,9 @@ func (a *API) Repository(ctx context.Context, id, owner, name string, want githu
 		return nil, err
 	}
 	if err := a.Issued(ctx, t.Scope, t.Expires); err != nil {
-		return nil, errors.Join(fmt.Errorf("write down the token: %w", err), a.Revoke(ctx, t.Value))
+		return nil, errors.Join(fmt.Errorf("write down the token: %w", err), a.RevokeToken(ctx, t.Value))
 	}
-	m = minted{a.client(func() (string, error) { return string(t.Value.Reveal()), nil }), t.Expires.Add(-tokenEnd)}
+	m = minted{a.client(func() (string, error) { return string(t.Value.Reveal()), nil }), t.Expires.Add(-tokenEnd), t}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.minted == nil {
@@ -231,7 +235,7 @@ func (a *API) Mint(ctx context.Context, id, owner, name string, want github.Inst
 		err = errors.New("mint a token: it is not for the one repository that was asked for")
 	}
 	if err != nil {
-		return Token{}, errors.Join(err, a.Revoke(ctx, value))
+		return Token{}, errors.Join(err, a.RevokeToken(ctx, value))
 	}
 	scope := map[string]string{"repository.id": id}
 	for _, p := range slices.Sorted(maps.Keys(got)) {
@@ -240,8 +244,8 @@ func (a *API) Mint(ctx context.Context, id, owner, name string, want github.Inst
 	return Token{Value: value, Scope: scope, Expires: t.GetExpiresAt().Time}, nil
 }
 
-// Revoke ends an installation token. One that has ended already is no error.
-func (a *API) Revoke(ctx context.Context, token secret.Value) error {
+// RevokeToken ends an installation token. One that has ended already is no error.
+func (a *API) RevokeToken(ctx context.Context, token secret.Value) error {
 	resp, err := a.client(func() (string, error) { return string(token.Reveal()), nil }).Apps.RevokeInstallationToken(ctx)
 	if resp != nil && resp.StatusCode == http.StatusUnauthorized {
 		return nil
@@ -250,6 +254,28 @@ func (a *API) Revoke(ctx context.Context, token secret.Value) error {
 		return fmt.Errorf("revoke a token: %w", err)
 	}
 	return nil
+}
+
+// Close gives back what Repository minted and has not ended: an orderly stop
+// leaves no token behind. It tries every one, whatever becomes of the others.
+func (a *API) Close(ctx context.Context) error {
+	a.mu.Lock()
+	all := a.minted
+	a.minted = nil
+	a.mu.Unlock()
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		t := all[key].token
+		if !a.now().Before(t.Expires) {
+			continue
+		}
+		failed := a.RevokeToken(ctx, t.Value)
+		errs = append(errs, failed)
+		if err := a.Revoked(ctx, t.Scope, t.Expires, failed); err != nil {
+			errs = append(errs, fmt.Errorf("write down that a token was revoked: %w", err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // granted lists the permissions that are set, by GitHub's names.

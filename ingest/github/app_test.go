@@ -231,6 +231,19 @@ func TestRepositoryToken(t *testing.T) {
 			if _, err := api.Repository(t.Context(), "501", "acme", "shop", ReadMetadata); err != nil || asked != 2 {
 				t.Errorf("minted %d times after an hour, %v", asked, err)
 			}
+			before, revoked := givenUp, 0
+			api.Revoked = func(_ context.Context, scope map[string]string, expires time.Time, failed error) error {
+				revoked++
+				if scope["repository.id"] != "501" || !expires.After(now) || failed != nil {
+					t.Errorf("revoked %v until %s, %v", scope, expires, failed)
+				}
+				return nil
+			}
+			for range 2 { // the second finds nothing
+				if err := api.Close(t.Context()); err != nil || givenUp != before+1 || revoked != 1 {
+					t.Errorf("closing gave up %d tokens and wrote %d down, %v", givenUp-before, revoked, err)
+				}
+			}
 		})
 	}
 	t.Run("configured token", func(t *testing.T) {
