@@ -31,6 +31,8 @@ type Config struct {
 	Repositories []Repository `yaml:"repositories,omitempty" validate:"unique=ID,dive"`
 	// Connections are the named upstreams with a credential.
 	Connections []Connection `yaml:"connections,omitempty" validate:"unique=Name,dive"`
+	// Spend bounds what model calls of all sessions of this node may cost.
+	Spend Spend `yaml:"spend,omitempty"`
 	// Bundles are file patterns, relative to the file.
 	Bundles []string `yaml:"bundles,omitempty"`
 	// Sets is the folder of egress set files. Default ./sets.
@@ -180,6 +182,8 @@ type Commands struct {
 type Repository struct {
 	ID   string `yaml:"id" validate:"required,numeric"`
 	Name string `yaml:"name" validate:"required"` // owner/name
+	// Connection is the scm connection it is reached by; it may be left out while there is only one.
+	Connection string `yaml:"connection,omitempty" validate:"omitempty,token"`
 }
 
 // Connection is a named upstream with a credential that is added outside.
@@ -195,6 +199,22 @@ type Connection struct {
 	App        *App   `yaml:"app,omitempty"`
 	API        string `yaml:"api,omitempty"`
 	CA         string `yaml:"ca,omitempty"`
+
+	// Of kind model. Project and Location are the only ones that Vertex calls may
+	// name. Impersonate is the service account that the credential's own account
+	// becomes. Aliases are names that clients may use in place of models'. Betas
+	// are Anthropic beta features besides those that Gatehouse knows.
+	Project     string            `yaml:"project,omitempty" validate:"omitempty,max=64,token"`
+	Location    string            `yaml:"location,omitempty" validate:"omitempty,max=32,token"`
+	Impersonate string            `yaml:"impersonate,omitempty" validate:"omitempty,email"`
+	Aliases     map[string]string `yaml:"aliases,omitempty" validate:"max=64,dive,keys,max=128,endkeys,required,max=128"`
+	Betas       []string          `yaml:"betas,omitempty" validate:"max=64,dive,max=128,token"`
+}
+
+// Spend is the node's share of the organisation's money.
+type Spend struct {
+	PerDay string `yaml:"per_day,omitempty"` // in one UTC day: "500.00 USD"; default no bound besides the bundles'
+	Prices string `yaml:"prices,omitempty"`  // price table in place of the one that this build carries
 }
 
 // App is a GitHub App.

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"gatehouse/enforcers"
+	"gatehouse/enforcers/model"
+	"gatehouse/enforcers/spend"
+	"gatehouse/gatekeeper"
+	"gatehouse/gatekeeper/bundle"
+	"gatehouse/internal/authority"
+	"gatehouse/internal/config"
+	"gatehouse/internal/journal"
+	"gatehouse/internal/notary"
+	"gatehouse/internal/problem"
+	"gatehouse/internal/secret"
+	"gatehouse/receipts"
+)
+
+// models gives sessions their way to language models, and keeps the node's
+// ledger of what they spend.
+type models struct {
+	ledger *spend.Ledger
+	prices *spend.Table
+	conns  map[string]model.Connection
+	notary *notary.Notary
+	seen   func(model.Event)
+	log    *slog.Logger
+}
+
+// newModels reads the prices, folds the ledger from the journal, and registers
+// the model connections' injectors.
+func newModels(p parts) (*models, error) {
+	m := &models{conns: map[string]model.Connection{}, notary: p.notary, log: p.log}
+	var err error
+	if m.prices, err = pricesOf(p.cfg); err != nil {
+		return nil, err
+	}
+	if m.ledger, err = ledgerOf(p.cfg, p.journal); err != nil {
+		return nil, err
+	}
+	for _, c := range p.cfg.Connections {
+		if c.Kind != "model" {
+			continue
+		}
+		conn, err := modelConnection(c)
+		if err != nil {
+			return nil, err
+		}
+		token, err := modelToken(c)
+		if err != nil {
+			return nil, err
+		}
+		if p.inject[c.Name], err = model.Injector(conn, token); err != nil {
+			return nil, err
+		}
+		m.conns[c.Name] = conn
+	}
+	return m, nil
+}
+
+// pricesOf returns the price table in force.
+func pricesOf(cfg *config.Config) (*spend.Table, error) {
+	if cfg.Spend.Prices == "" {
+		return spend.Prices()
+	}
+	b, err := os.ReadFile(cfg.Path(cfg.Spend.Prices))
+	if err != nil {
+		return nil, problem.Wrap(err, problem.ConfigInvalid, "spend.prices: couldn't read the table", "")
+	}
+	t, err := spend.ParseTable(b)
+	if err != nil {
+		return nil, problem.Wrap(err, problem.ConfigInvalid, "spend.prices: "+err.Error(), "")
+	}
+	return t, nil
+}
+
+// ledgerOf folds what this node's sessions spent so far.
+func ledgerOf(cfg *config.Config, j *journal.Journal) (*spend.Ledger, error) {
+	var o spend.Options
+	if cfg.Spend.PerDay != "" {
+		var perDay bundle.Money
+		if err := perDay.UnmarshalText([]byte(cfg.Spend.PerDay)); err != nil {
+			return nil, problem.Wrap(err, problem.ConfigInvalid, "spend.per_day: "+err.Error(), "")
+		}
+		o.PerDay = spend.Nano(perDay)
+	}
+	l := spend.New(o)
+	for group, err := range j.Groups(0) {
+		if err != nil {
+			return nil, fmt.Errorf("couldn't read the journal: %w", err)
+		}
+		for _, rec := range group {
+			if rec.Kind != journal.KindReceipt {
+				continue
+			}
+			r, err := receipts.Decode(rec.Data)
+			if err != nil {
+				return nil, fmt.Errorf("journal position %d holds no receipt: %w", rec.Pos, err)
+			}
+			l.Fold(receipts.Leaf(rec.Data), r)
+		}
+	}
+	l.Folded()
+	return l, nil
+}
+
+// modelConnection reads a connection of kind model.
+func modelConnection(c config.Connection) (model.Connection, error) {
+	conn := model.Connection{Name: c.Name, Provider: c.Provider, Project: c.Project, Location: c.Location, Aliases: c.Aliases, Betas: c.Betas}
+	if c.Host != "" {
+		to, err := authority.New(authority.HTTPS, c.Host, 443)
+		if err != nil {
+			return conn, problem.Wrap(err, problem.ConfigInvalid, "connections."+c.Name+".host: want a host name", "")
+		}
+		conn.To = to
+	}
+	return conn, nil
+}
+
+// modelToken returns what gives the connection's credential.
+func modelToken(c config.Connection) (func(context.Context) (secret.Value, error), error) {
+	if c.Credential.Ref() == "" {
+		return nil, problem.New(problem.ConfigInvalid, "connections."+c.Name+": a model connection needs a credential", "")
+	}
+	value := c.Credential.Value()
+	return func(context.Context) (secret.Value, error) { return value, nil }, nil
+}
+
+// Mediate opens the session's budget and returns its routes.
+func (m *models) Mediate(_ context.Context, s gatekeeper.DoorSpec, _ *enforcers.Gate) (mediation, error) {
+	if err := m.account(s); err != nil {
+		return mediation{}, err
+	}
+	closed := func(string) error { m.ledger.Close(s.Session); return nil }
+	var conns []model.Connection
+	var allowed []model.Allowed
+	named := map[string]bool{}
+	for _, b := range s.Bundle.Models {
+		c, ok := m.conns[b.Connection]
+		if !ok {
+			m.ledger.Close(s.Session)
+			return mediation{}, problem.New(problem.ConfigInvalid, "the bundle names the connection "+b.Connection+", which is no model connection of this node", "")
+		}
+		if !named[c.Name] {
+			named[c.Name] = true
+			conns = append(conns, c)
+		}
+		allowed = append(allowed, model.Allowed{Connection: c.Name, Models: b.Allow, MaxOutput: b.MaxOutputTokens})
+	}
+	if len(conns) == 0 {
+		return mediation{Close: closed}, nil
+	}
+	mediator, err := model.New(model.Options{
+		Session: s.Session, Connections: conns, Allowed: allowed, Ledger: m.ledger, Prices: m.prices, Seen: m.seen, Log: m.log,
+	})
+	if err != nil {
+		m.ledger.Close(s.Session)
+		return mediation{}, err
+	}
+	return mediation{Routes: mediator.Routes(), Inside: gatekeeper.Inside{Env: mediator.Env()}, Close: closed}, nil
+}
+
+// account opens the session's budget. A child is paid by its parent; who that
+// is stands in its session.open, which is durable before its door opens.
+func (m *models) account(s gatekeeper.DoorSpec) error {
+	chain, err := m.notary.Resume(s.Session)
+	if err != nil {
+		return err
+	}
+	account := spend.Session{ID: s.Session, Parent: chain.Info().Open.Parent, Bundle: s.Bundle.Name}
+	if s.Bundle.Spend != nil {
+		account.Limit, account.PerDay = spend.Nano(s.Bundle.Spend.Limit), spend.Nano(s.Bundle.Spend.PerDay)
+	}
+	return m.ledger.Open(account)
+}
