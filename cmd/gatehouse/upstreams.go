@@ -8,10 +8,12 @@ import (
 	"gatehouse/internal/config"
 )
 
-// hostsByProvider are the hosts of the providers that have fixed ones.
+// hostsByProvider are the hosts of the providers that have fixed ones. Vertex's
+// name a location, and a self-hosted provider's connection names its own.
 var hostsByProvider = map[string][]string{
 	"github":    {"github.com", "api.github.com"},
 	"anthropic": {"api.anthropic.com"},
+	"google":    {"generativelanguage.googleapis.com"},
 	"openai":    {"api.openai.com"},
 }
 

@@ -31,6 +31,7 @@ const (
 	LintUnknownBundle         = "unknown_bundle"         // `children` names a bundle that is not there
 	LintBundleNotCovered      = "bundle_not_covered"     // a child may do something that this bundle may not
 	LintUnknownModule         = "unknown_module"         // the node does not have the module with this digest
+	LintBuiltinName           = "builtin_name"           // an added enforcer is called like a built-in one
 	LintRepositoryNotListed   = "repository_not_listed"  // the repository is not in the node's `repositories`
 	LintNoRepositoryFact      = "no_repository_fact"     // `git.repository: session`, and the kind carries no repository
 	LintDeliverUnknown        = "deliver_unknown"        // warning: `deliver` names text that the kind is not known to have
@@ -329,11 +330,18 @@ func (l *linter) grants() {
 		l.connection(name, "/telemetry/"+strconv.Itoa(i), "telemetry")
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.b.Enforcers)) {
+		if slices.Contains(builtins, name) {
+			l.add(LintBuiltinName, "/enforcers/"+name, "rename it", "%s is a built-in enforcer, which every session has", name)
+		}
 		if m := l.b.Enforcers[name].Module; l.c.Modules == nil || !l.c.Modules(m) {
 			l.add(LintUnknownModule, "/enforcers/"+name+"/module", "add it with gatehouse enforcer add FILE", "the node does not have %s", m)
 		}
 	}
 }
+
+// builtins are the enforcers that decide from the bundle. Receipts tell enforcers
+// by name, so that no other may have theirs.
+var builtins = []string{"egress", "git", "spend"}
 
 func (l *linter) connection(name, pointer string, kinds ...string) (Connection, bool) {
 	c, ok := l.c.Connections[name]

@@ -99,6 +99,7 @@ func TestLint(t *testing.T) {
 		"models_without_spend":    {src: with("models: [{connection: anthropic-main, allow: [x], max_output_tokens: 1}]"), code: bundle.LintModelsWithoutSpend, pointer: "/models"},
 		"telemetry_connection":    {src: with("telemetry: [nobody]"), code: bundle.LintUnknownConnection, pointer: "/telemetry/0"},
 		"unknown_module":          {src: with("enforcers: {x: {module: 'x@sha256:" + zeros64 + "'}}"), code: bundle.LintUnknownModule, pointer: "/enforcers/x/module"},
+		"builtin_name":            {src: with("enforcers: {git: {module: 'acme-dlp@sha256:" + zeros64 + "'}}"), code: bundle.LintBuiltinName, pointer: "/enforcers/git"},
 		"repository_not_listed":   {src: with("git: {repository: acme/none}"), code: bundle.LintRepositoryNotListed, pointer: "/git/repository"},
 		"map_not_listed":          {src: with("git: {repository: {by: run_id, map: {'1': acme/none}}}"), code: bundle.LintRepositoryNotListed, pointer: "/git/repository/map/1"},
 		"sibling_not_listed":      {src: with("git: {repository: session, siblings: [{repository: acme/none, access: read}]}"), code: bundle.LintRepositoryNotListed, pointer: "/git/siblings/0/repository"},
