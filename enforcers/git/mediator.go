@@ -2,6 +2,7 @@ package git
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 
@@ -42,6 +43,7 @@ type Options struct {
 	// credential that a request may bring.
 	Placeholder secret.Value
 	Push        PushOptions
+	Log         *slog.Logger // why a push could not be inspected, or what was found; nil = discarded
 }
 
 // Mediator recognizes the git requests of one session.
@@ -59,6 +61,9 @@ type host struct {
 // for one host, or whose name is none, is an error: a session would be bound
 // to one of two.
 func New(o Options) (*Mediator, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
 	m := &Mediator{o: o, hosts: make(map[authority.Authority]*host)}
 	for _, h := range o.Hosts {
 		if h.To.Scheme() != authority.HTTPS || m.hosts[h.To] != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -154,9 +155,11 @@ func (m *Mediator) inspect(r *door.Request, h *host, repository Repository, t ta
 	// The answer waits for it, and the client for the answer.
 	report, err := m.o.Push.Inspect.Inspect(r.Context(), job)
 	if err != nil {
+		m.o.Log.WarnContext(r.Context(), "a push could not be inspected", slog.String("session", r.Gate.Session()), slog.Any("err", err))
 		return dir, CodeInspection
 	}
 	if report.Refused != "" {
+		m.o.Log.InfoContext(r.Context(), "a push was refused", slog.String("session", r.Gate.Session()), slog.String("code", report.Refused), slog.String("untrusted_detail", report.Detail))
 		return dir, report.Refused
 	}
 	for i, forced := range report.Forced {

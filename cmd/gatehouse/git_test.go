@@ -1,0 +1,236 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/cgi"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"gatehouse/internal/outside"
+	"gatehouse/receipts"
+)
+
+// gitHub is a host with repositories behind git's own http-backend, and an API
+// that mints tokens and counts them.
+type gitHub struct {
+	*outside.World
+	t    *testing.T
+	root string
+	git  *outside.Site
+	api  *outside.Site
+
+	mu     sync.Mutex
+	n      int
+	bodies []string             // of every request for a token
+	live   map[string]gitHubTok // by token
+	rest   map[string]http.HandlerFunc
+}
+
+type gitHubTok struct {
+	repository  string
+	permissions map[string]string
+}
+
+var gitHubIDs = map[string]string{"acme/shop": "1001", "acme/docs": "1002", "acme/other": "1003"}
+
+func newGitHub(t *testing.T) *gitHub {
+	t.Helper()
+	base, err := outside.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(base.Close)
+	w := &gitHub{World: base, t: t, root: t.TempDir(), live: map[string]gitHubTok{}, rest: map[string]http.HandlerFunc{}}
+	for name := range gitHubIDs {
+		work, bare := t.TempDir(), filepath.Join(w.root, name+".git")
+		write(t, filepath.Join(work, "README"), "README of "+name+"\n")
+		for _, args := range [][]string{
+			{"-C", work, "init", "-q", "-b", "main"}, {"-C", work, "add", "."},
+			{"-C", work, "-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "-q", "-m", "one"},
+			{"clone", "-q", "--bare", work, bare}, {"-C", bare, "config", "uploadpack.allowFilter", "true"},
+		} {
+			if out, err := exec.CommandContext(t.Context(), "git", args...).CombinedOutput(); err != nil {
+				t.Fatalf("git %v: %v\n%s", args, err, out)
+			}
+		}
+	}
+	backend, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cgi := &cgi.Handler{
+		Path: filepath.Join(strings.TrimSpace(string(backend)), "git-http-backend"),
+		Env:  []string{"GIT_PROJECT_ROOT=" + w.root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=token"},
+	}
+	if w.git, err = base.HTTPS("git.good.test", netip.MustParseAddr("93.184.216.35"), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		_, password, _ := r.BasicAuth()
+		w.mu.Lock()
+		tok, ok := w.live[password]
+		w.mu.Unlock()
+		need := "read"
+		if strings.Contains(r.URL.RequestURI(), "git-receive-pack") {
+			need = "write"
+		}
+		owner, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+		name, _, _ := strings.Cut(rest, ".git")
+		if !ok || tok.repository != gitHubIDs[owner+"/"+name] || tok.permissions["contents"] != need {
+			http.Error(rw, "bad credentials", http.StatusUnauthorized)
+			return
+		}
+		cgi.ServeHTTP(rw, r)
+	})); err != nil {
+		t.Fatal(err)
+	}
+	if w.api, err = base.HTTPS("api.good.test", netip.MustParseAddr("93.184.216.36"), http.HandlerFunc(w.serveAPI)); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *gitHub) serveAPI(rw http.ResponseWriter, r *http.Request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	bearer := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/installation") && r.Method == http.MethodGet:
+		fmt.Fprint(rw, `{"id":88}`)
+	case r.URL.Path == "/app/installations/88/access_tokens" && r.Method == http.MethodPost:
+		var asked struct {
+			IDs         []int64           `json:"repository_ids"`
+			Permissions map[string]string `json:"permissions"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || len(asked.IDs) != 1 {
+			http.Error(rw, "not narrow", http.StatusUnprocessableEntity)
+			return
+		}
+		w.n++
+		token := fmt.Sprintf("ghs_canary%032d", w.n)
+		w.bodies = append(w.bodies, fmt.Sprintf("%v %v", asked.IDs, asked.Permissions))
+		w.live[token] = gitHubTok{fmt.Sprint(asked.IDs[0]), asked.Permissions}
+		rw.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(rw).Encode(map[string]any{
+			"token": token, "expires_at": time.Now().Add(time.Hour), "permissions": asked.Permissions,
+			"repositories": []map[string]any{{"id": asked.IDs[0]}},
+		})
+	case r.URL.Path == "/installation/token" && r.Method == http.MethodDelete:
+		delete(w.live, bearer)
+		rw.WriteHeader(http.StatusNoContent)
+	default:
+		if h := w.rest[r.Method+" "+r.URL.Path]; h != nil {
+			h(rw, r)
+			return
+		}
+		http.NotFound(rw, r)
+	}
+}
+
+// alive lists the tokens that nobody revoked.
+func (w *gitHub) alive() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []string
+	for t := range w.live {
+		out = append(out, t)
+	}
+	return out
+}
+
+func (w *gitHub) tip(name, ref string) string {
+	out, err := exec.Command("git", "-C", filepath.Join(w.root, name+".git"), "rev-parse", "-q", "--verify", ref).Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// configure writes a configuration and a bundle; git and more are YAML.
+func (w *gitHub) configure(dir, git, more string) {
+	w.t.Helper()
+	upstreams, err := json.Marshal(w.Upstreams())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	write(w.t, filepath.Join(dir, "app.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
+	write(w.t, filepath.Join(dir, "ca.pem"), string(w.CA()))
+	write(w.t, filepath.Join(dir, "gatehouse.yaml"), fmt.Sprintf(`sandbox: {unlimited: accepted}
+repositories: [{id: "1001", name: acme/shop}, {id: "1002", name: acme/docs}, {id: "1003", name: acme/other}]
+connections:
+  - {name: github-main, kind: scm, provider: github, host: git.good.test, api: "https://api.good.test/", app: {id: 4711, key: "${file:app.pem}"}}
+dev: {upstreams: %s, dns: %q, ca: ca.pem}
+`, upstreams, w.DNS.Addr()))
+	write(w.t, filepath.Join(dir, "bundle.yaml"), `apiVersion: gatehouse/v1
+kind: Bundle
+name: git
+accepts: member
+session:
+  agent: {command: {argv: ["true"]}}
+  task: go
+  timeout: 5m
+git: `+git+"\n"+more)
+}
+
+const gitOfShop = `{repository: acme/shop, siblings: [{repository: acme/docs, access: read}], push: {refs: ["refs/heads/gatehouse/*"], deny_paths: [".github/workflows/**"]}}`
+
+// TestGitInside runs git in a real hard session against a host that takes only
+// tokens for one repository and one access.
+func TestGitInside(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: starts sandboxes")
+	}
+	w := newGitHub(t)
+	dir := t.TempDir()
+	w.configure(dir, gitOfShop, "")
+	out, res := runInside(t, dir, "hard", `set -e
+git clone -q git@git.good.test:acme/shop.git
+git clone -q https://git.good.test/acme/docs
+cd shop
+echo new > new
+git add new && git commit -q -m new
+git push origin HEAD:refs/heads/gatehouse/one
+git log -1 --format=%an
+mkdir -p .github/workflows && echo "on: push" > .github/workflows/x.yml
+git add . && git commit -q -m workflow
+git push origin HEAD:refs/heads/gatehouse/two || echo no workflow
+git ls-remote https://git.good.test/acme/other || echo no sibling
+printf 'protocol=https\nhost=git.good.test\n\n' | git credential fill
+env | grep -c ghs_ || echo nothing in the environment
+`)
+	for _, want := range []string{"Gatehouse\n", "path_denied", "no workflow", "repository_not_listed", "no sibling", "password=gatehouse_ph_", "nothing in the environment"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "ghs_canary") {
+		t.Errorf("a token was printed:\n%s", out)
+	}
+	if res.Exit != receipts.ExitComplete {
+		t.Errorf("receipts: %s", res.Verdict())
+	}
+	if w.tip("acme/shop", "gatehouse/one") == "" || w.tip("acme/shop", "gatehouse/two") != "" {
+		t.Errorf("branches are at %q and %q", w.tip("acme/shop", "gatehouse/one"), w.tip("acme/shop", "gatehouse/two"))
+	}
+	slices.Sort(w.bodies)
+	want := []string{"[1001] map[contents:read metadata:read]", "[1001] map[contents:write metadata:read]", "[1002] map[contents:read metadata:read]"}
+	if !slices.Equal(w.bodies, want) {
+		t.Errorf("minted %q, want %q", w.bodies, want)
+	}
+	if left := w.alive(); len(left) > 0 {
+		t.Errorf("%d tokens live after the session", len(left))
+	}
+}
