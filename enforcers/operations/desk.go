@@ -1,0 +1,229 @@
+package operations
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"gatehouse/enforcers"
+	"gatehouse/internal/problem"
+)
+
+// Desk takes one session's calls. It is safe for concurrent use.
+type Desk struct {
+	session string
+	gate    *enforcers.Gate
+	by      map[string]*prepared
+
+	under sync.WaitGroup // calls under way
+
+	mu     sync.Mutex
+	closed bool
+	calls  map[string]*called // by key
+	passed map[string]int     // by operation
+}
+
+// called is one key's call and, once done is closed, what came of it.
+type called struct {
+	name   string
+	args   []byte
+	done   chan struct{}
+	result json.RawMessage
+	dec    enforcers.Decision
+	err    error
+}
+
+// New returns the desk of the gate's session. operations are what this node can
+// do; which of them the session may is for the gate to say.
+func New(g *enforcers.Gate, operations []Operation) (*Desk, error) {
+	d := &Desk{session: g.Session(), gate: g, by: map[string]*prepared{}, calls: map[string]*called{}, passed: map[string]int{}}
+	for _, o := range operations {
+		if d.by[o.Name] != nil {
+			return nil, fmt.Errorf("operation %s stands twice", o.Name)
+		}
+		p, err := prepare(o)
+		if err != nil {
+			return nil, err
+		}
+		d.by[o.Name] = p
+	}
+	return d, nil
+}
+
+var keyForm = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// Call carries out one operation. The same key with the same arguments gives
+// the same result and has no second effect. The decision is zero when the gate
+// was not asked; an error is a *problem.Error.
+func (d *Desk) Call(ctx context.Context, name, key string, args []byte) (json.RawMessage, enforcers.Decision, error) {
+	p := d.by[name]
+	if p == nil {
+		return nil, enforcers.Decision{}, problem.New(CodeUnlisted, "there is no such operation", "GET /agent/v1/operations lists what there is.")
+	}
+	if !keyForm.MatchString(key) {
+		return nil, enforcers.Decision{}, problem.New(CodeKey, "a call needs a key of its own", "Send Idempotency-Key: letters, digits, . _ and -, at most 64; the same one when you try again.")
+	}
+	canonical, err := p.arguments(args)
+	if err != nil {
+		return nil, enforcers.Decision{}, err
+	}
+	d.mu.Lock()
+	c := d.calls[key]
+	if c == nil {
+		if d.closed {
+			d.mu.Unlock()
+			return nil, enforcers.Decision{}, problem.New(enforcers.CodeRevoked, "the session has ended", "")
+		}
+		c = &called{name: name, args: canonical, done: make(chan struct{})}
+		d.calls[key] = c
+		// Whoever asked may leave; what was begun is carried to its end.
+		d.under.Go(func() {
+			defer close(c.done)
+			c.result, c.dec, c.err = d.run(context.WithoutCancel(ctx), p, key, canonical)
+			if !c.dec.Passed {
+				d.forget(key) // a refusal had no effect: the key may be used again
+			}
+		})
+		d.mu.Unlock()
+	} else {
+		d.mu.Unlock()
+		if c.name != name || !bytes.Equal(c.args, canonical) {
+			return nil, enforcers.Decision{}, problem.New(CodeKey, "the key was used for another call", "Use a new key for a new call.")
+		}
+	}
+	select {
+	case <-c.done:
+		return c.result, c.dec, c.err
+	case <-ctx.Done():
+		return nil, enforcers.Decision{}, problem.Wrap(ctx.Err(), CodeLimit, "the call is still under way", "Ask again with the same key.")
+	}
+}
+
+// Close takes no more calls and waits for those under way. The gate's end cuts
+// them short.
+func (d *Desk) Close() {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.under.Wait()
+}
+
+func (d *Desk) forget(key string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.calls, key)
+}
+
+// run asks the gate and carries out what it permits.
+func (d *Desk) run(ctx context.Context, p *prepared, key string, args json.RawMessage) (json.RawMessage, enforcers.Decision, error) {
+	a := d.gate.Action(enforcers.OperationCall)
+	a.Operation = &enforcers.Operation{Name: p.Name, Args: args}
+	permit, dec := d.gate.Decide(ctx, a)
+	if permit == nil {
+		return nil, dec, problem.New(problem.Code(dec.Reason), "the operation is refused", "Ask the operator to list it under operations in the bundle.")
+	}
+	if err := permit.Use(); err != nil {
+		permit.Void(string(problem.CodeOf(err)))
+		return nil, dec, err
+	}
+	if !d.count(p) {
+		permit.Done(enforcers.Outcome{Effect: enforcers.NotForwarded, Code: CodeLimit})
+		return nil, dec, problem.New(CodeLimit, fmt.Sprintf("%s was called %d times in this session", p.Name, p.Limits.Calls), "")
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.Limits.Timeout)
+	defer cancel()
+	stop := context.AfterFunc(permit.Context(), cancel) // the session's end cuts it
+	defer stop()
+	call := &Call{Session: d.session, Key: key, Args: args}
+	v, err := p.Do(ctx, call)
+	if err != nil {
+		code := string(problem.CodeOf(err))
+		effect := enforcers.NotForwarded
+		var u unknown
+		if errors.As(err, &u) {
+			effect = enforcers.Unknown
+		} else if call.outcome("", "").Status != 0 {
+			effect = enforcers.Forwarded
+		}
+		permit.Done(call.outcome(effect, code))
+		return nil, dec, err
+	}
+	result, err := json.Marshal(v)
+	switch {
+	case err != nil || len(result) > p.Limits.Result:
+		permit.Done(call.outcome(enforcers.Forwarded, CodeResult))
+		return nil, dec, problem.New(CodeResult, "it was carried out, and its result is too large to be returned", "")
+	case call.holds(result):
+		// ME-13: the other side has shown the credential.
+		permit.Done(call.outcome(enforcers.Forwarded, enforcers.CodeReflected))
+		d.gate.Revoke(enforcers.CodeReflected)
+		return nil, dec, problem.New(enforcers.CodeReflected, "the result held a credential; the session has ended", "")
+	}
+	permit.Done(call.outcome(enforcers.Forwarded, ""))
+	return result, dec, nil
+}
+
+func (d *Desk) count(p *prepared) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.passed[p.Name] >= p.Limits.Calls {
+		return false
+	}
+	d.passed[p.Name]++
+	return true
+}
+
+// Listed is one operation as agents are shown it.
+type Listed struct {
+	Name    string          `json:"name"`
+	Summary string          `json:"summary"`
+	Schema  json.RawMessage `json:"schema"`
+}
+
+// List returns what this node can do, by name.
+func (d *Desk) List() []Listed {
+	out := []Listed{}
+	for _, p := range d.by {
+		out = append(out, Listed{p.Name, p.Summary, p.Schema})
+	}
+	slices.SortFunc(out, func(a, b Listed) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Prefix is where Desk serves on the door's own host.
+const Prefix = "/agent/v1/operations"
+
+// ServeHTTP serves GET Prefix, which lists, and POST Prefix/NAME with arguments
+// as JSON and the key in Idempotency-Key, which calls. A refusal is 403 problem
+// JSON with the code, the rule and the receipt.
+func (d *Desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, call := strings.CutPrefix(r.URL.Path, Prefix+"/")
+	switch {
+	case r.URL.Path == Prefix && r.Method == http.MethodGet:
+		reply(w, http.StatusOK, map[string]any{"operations": d.List()})
+	case call && r.Method == http.MethodPost:
+		args, err := readAll(r)
+		if err != nil {
+			refuse(w, enforcers.Decision{}, err)
+			return
+		}
+		result, dec, err := d.Call(r.Context(), name, r.Header.Get("Idempotency-Key"), args)
+		if err != nil {
+			refuse(w, dec, err)
+			return
+		}
+		reply(w, http.StatusOK, map[string]any{"result": result, "receipt": dec.Receipt.String()})
+	case call || r.URL.Path == Prefix:
+		w.Header().Set("Allow", http.MethodGet+", "+http.MethodPost)
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+	default:
+		http.NotFound(w, r)
+	}
+}
