@@ -75,13 +75,17 @@ func (ep *Endpoint) build(d Delivery, doc *Doc, raw []byte, received time.Time) 
 	return built{e, doc.redacted(hidden)}
 }
 
+// quarantineMark stands in the id of a quarantined event between the key and the
+// body digest; no key has it.
+const quarantineMark = '~'
+
 // quarantine keeps a verified delivery that nobody may act on. Its id carries
 // the body digest, because its delivery id may be another event's already.
 func (ep *Endpoint) quarantine(d Delivery, doc *Doc, raw []byte, received time.Time, why string) built {
 	e := &event.Event{Kind: event.KindQuarantined, Anomalies: []string{why}}
 	e.Actor = event.Actor{Kind: "none", Level: event.Outsider}
 	ep.envelope(e, d, raw, received)
-	e.ID = ep.id(ep.key(d, e.BodySHA256) + "~" + e.BodySHA256)
+	e.ID = ep.id(ep.key(d, e.BodySHA256) + string(quarantineMark) + e.BodySHA256)
 	b := built{Event: e}
 	if doc != nil {
 		e.Anomalies = merge(e.Anomalies, doc)

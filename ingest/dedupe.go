@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"crypto/sha256"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,6 +45,7 @@ type generation struct {
 	ids    map[digest]uint32 // delivery -> entry
 	bodies map[digest]uint32 // body -> entry
 	sames  map[digest]uint32 // what the vendor says again under another body -> entry
+	odd    map[digest]bool   // deliveries that were quarantined: known, but no conflict and no repetition
 	list   []entry
 	names  []byte // event ids, one after the other
 }
@@ -84,10 +86,12 @@ func (x *dedupe) look(k keys) known {
 	return known{}
 }
 
-// knows reports whether an event id is known. The caller holds mu.
+// knows reports whether an event id is known, as an event of its own or as one
+// that was quarantined: asked for again it would be quarantined again. The
+// caller holds mu.
 func (x *dedupe) knows(id digest) bool {
 	for _, g := range x.gens {
-		if _, ok := g.ids[id]; ok {
+		if _, ok := g.ids[id]; ok || g.odd[id] {
 			return true
 		}
 	}
@@ -102,7 +106,7 @@ func (x *dedupe) add(name string, k keys, at time.Time) {
 		x.gens = x.gens[:len(x.gens)-1]
 	}
 	if len(x.gens) == 0 || at.Sub(x.gens[0].start) > x.window/generations {
-		g := &generation{start: at, ids: map[digest]uint32{}, bodies: map[digest]uint32{}, sames: map[digest]uint32{}}
+		g := &generation{start: at, ids: map[digest]uint32{}, bodies: map[digest]uint32{}, sames: map[digest]uint32{}, odd: map[digest]bool{}}
 		x.gens = append([]*generation{g}, x.gens...)
 	}
 	g := x.gens[0]
@@ -111,6 +115,9 @@ func (x *dedupe) add(name string, k keys, at time.Time) {
 	i := uint32(len(g.list))                                                               //nolint:gosec // G115: as above
 	g.list = append(g.list, entry{body: k.body, from: from, to: from + uint32(len(name))}) //nolint:gosec // G115: as above
 	g.ids[k.id] = i
+	if at := strings.LastIndexByte(name, quarantineMark); at >= 0 {
+		g.odd[digestOf(name[:at])] = true
+	}
 	if _, ok := g.bodies[k.body]; !ok && x.byBody {
 		g.bodies[k.body] = i
 	}

@@ -144,7 +144,15 @@ func (in *Intake) gate(ep Endpoint, reserve int64) (*gate, error) {
 // fold reads the node's own events of the last window of each endpoint.
 func (in *Intake) fold(ctx context.Context) error {
 	now := in.o.Now()
-	for group, err := range in.o.Journal.Groups(0) {
+	longest := time.Duration(0)
+	for _, g := range in.gates {
+		longest = max(longest, g.dedupe.window)
+	}
+	from, err := in.since(ctx, now.Add(-longest-clockSlack))
+	if err != nil {
+		return fmt.Errorf("fold deliveries: %w", err)
+	}
+	for group, err := range in.o.Journal.Groups(from) {
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -171,6 +179,65 @@ func (in *Intake) fold(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// clockSlack is how far back this node's clock may have been set while the
+// journal grew, for the search below.
+const clockSlack = time.Hour
+
+// nearby is how many records around a position are asked for the time of an
+// event before the search takes the slower way.
+const nearby = 4096
+
+// since returns a position before which no event was received after t, 0 for the
+// oldest: a journal of months holds a window of days. It halves; where no event
+// is near, it goes on as if all there were newer, and so reads more than it must.
+func (in *Intake) since(ctx context.Context, t time.Time) (uint64, error) {
+	low, high := uint64(0), in.o.Journal.Next()
+	oldest := true // there is nothing before low, or it was trimmed away
+	for high-low > nearby {
+		middle := low + (high-low)/2
+		older, err := in.before(middle, t)
+		gone := problem.CodeOf(err) == problem.JournalTrimmed
+		if gone {
+			err = nil // what is gone is older than what is there
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		switch {
+		case err != nil:
+			return 0, err
+		case gone || older:
+			low, oldest = middle, gone
+		default:
+			high = middle
+		}
+	}
+	if oldest {
+		return 0, nil
+	}
+	return low, nil
+}
+
+// before reports whether the first event at or soon after a position was received
+// before t.
+func (in *Intake) before(at uint64, t time.Time) (bool, error) {
+	for group, err := range in.o.Journal.Groups(at) {
+		if err != nil {
+			return false, err
+		}
+		for _, r := range group {
+			switch {
+			case r.Kind == journal.KindEvent:
+				h, err := event.ReadHead(r.Data)
+				return err == nil && h.Received.Before(t), err
+			case r.Pos > at+nearby:
+				return false, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 func keysOf(id, body, same string) (keys, error) {

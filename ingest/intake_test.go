@@ -426,6 +426,33 @@ func TestDedupe(t *testing.T) {
 	}
 }
 
+// IN-31: a quarantined delivery is known, so that nobody asks for it again, after
+// a restart too; the same id in another body is still no repetition of it.
+func TestKnowsQuarantined(t *testing.T) {
+	n := start(t, nodeOptions{})
+	twins := []byte(`{"action":"opened","Action":"closed"}`)
+	if a := n.send(delivery{body: twins, id: "odd"}); a.code != 200 || a.Status != "accepted" {
+		t.Fatalf("answered %d %s", a.code, a.raw)
+	}
+	for range 2 {
+		if !n.in.Known("main", "odd") || n.in.Known("main", "even") {
+			t.Error("what is known is told wrongly")
+		}
+		n.stop()
+		n = start(t, nodeOptions{dir: n.dir})
+	}
+	if a := n.send(delivery{body: corpus(t, "github/issue_comment__created.json"), id: "odd"}); a.Status != "accepted" {
+		t.Errorf("answered %s", a.raw)
+	}
+	var kinds []string
+	for _, e := range n.events() {
+		kinds = append(kinds, e.Kind)
+	}
+	if fmt.Sprint(kinds) != "[quarantined issue_comment]" {
+		t.Errorf("stored %v", kinds)
+	}
+}
+
 // The same delivery many times at once is one event.
 func TestDedupeAtOnce(t *testing.T) {
 	n := start(t, nodeOptions{})
