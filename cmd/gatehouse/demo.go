@@ -46,7 +46,8 @@ func (c *cli) demoCommand() *cobra.Command {
 			}
 			if keep {
 				config := d.cfg.Path("gatehouse.yaml")
-				fmt.Fprintf(c.err, "kept: gatehouse -c %s session list\n      gatehouse -c %s login   (a link to the pages)\nend it with Ctrl-C\n", config, config)
+				fmt.Fprintf(c.err, "kept: gatehouse -c %s session list\n      gatehouse -c %s login   (a link to the pages)\n"+
+					"hooks: http://%s/hooks/shadow, signed with the key in %s\nend it with Ctrl-C\n", config, config, d.node.hooks, d.cfg.Path("secret.txt"))
 				<-cmd.Context().Done()
 			}
 			if !report.OK() {

@@ -5,7 +5,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,7 +39,8 @@ func TestUI(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", bin, "gatehouse/cmd/gatehouse").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	config := demo(t, bin)
+	config, hooks, key := demo(t, bin)
+	send(t, hooks, key)
 	link, err := exec.Command(bin, "-c", config, "login").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -58,8 +64,59 @@ func TestUI(t *testing.T) {
 	}
 }
 
-// demo keeps a demo's node up for the test and returns its configuration.
-func demo(t *testing.T, bin string) string {
+// hostile is text that a stranger could put into a title. The pages must show
+// all of it and run, load or move nothing.
+const hostile = `"><script>globalThis.pwned = 1</script><img src=x onerror="globalThis.pwned = 1">` +
+	`<button hx-get="/ui/pwned" hx-trigger="load" hx-nonce="x">x</button><a href="javascript:globalThis.pwned=1">x</a>` +
+	"<style>body{display:none}</style>\u202eltr\u2066\u200b\U000e0041 \x1b[31m سلام "
+
+// send has the node take an event whose text is hostile, in every place a sender
+// can write.
+func send(t *testing.T, hooks, key string) {
+	t.Helper()
+	b, err := os.ReadFile("../../cmd/gatehouse/demo/payloads/workflow_run__completed.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(b, &doc); err != nil {
+		t.Fatal(err)
+	}
+	run := doc["workflow_run"].(map[string]any)
+	run["display_title"] = hostile
+	run["head_branch"] = hostile
+	run["head_commit"].(map[string]any)["message"] = strings.Repeat(hostile, 1+(900<<10)/len(hostile)) // over 1 MiB it is quarantined
+	doc["repository"].(map[string]any)["description"] = hostile
+	if b, err = json.Marshal(doc); err != nil {
+		t.Fatal(err)
+	}
+	secret, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac := hmac.New(sha256.New, secret)
+	mac.Write(b)
+	r, err := http.NewRequest(http.MethodPost, hooks, bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-GitHub-Event", "workflow_run")
+	r.Header.Set("X-GitHub-Delivery", "5f0e1f6a-0000-4000-8000-0000deadbeef")
+	r.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("the hostile event: %s", resp.Status)
+	}
+}
+
+// demo keeps a demo's node up for the test and returns its configuration, the
+// URL of its hook, and the file with the hook's key.
+func demo(t *testing.T, bin string) (config, hooks, key string) {
 	t.Helper()
 	cmd := exec.Command(bin, "demo", "--keep")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -75,16 +132,20 @@ func demo(t *testing.T, bin string) string {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
 	})
-	kept := regexp.MustCompile(`kept: gatehouse -c (\S+) `)
+	kept := regexp.MustCompile(`kept: gatehouse -c (\S+) |^hooks: (\S+), signed with the key in (\S+)`)
 	lines := bufio.NewScanner(said)
 	var all []string
 	for lines.Scan() {
 		all = append(all, lines.Text())
-		if m := kept.FindStringSubmatch(lines.Text()); m != nil {
+		switch m := kept.FindStringSubmatch(lines.Text()); {
+		case m == nil:
+		case m[1] != "":
+			config = m[1]
+		default:
 			go func() { _, _ = io.Copy(io.Discard, said) }()
-			return m[1]
+			return config, m[2], m[3]
 		}
 	}
 	t.Fatalf("the demo kept no node:\n%s", strings.Join(all, "\n"))
-	return ""
+	return "", "", ""
 }

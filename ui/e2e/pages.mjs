@@ -66,6 +66,30 @@ const kindOf = (path) => path.split("?")[0].replace(/^(\/ui\/\w[\w-]*\/).+?(\/|$
 console.log(`pages: ${kinds.size}`);
 check(kinds.size >= 12, `only ${kinds.size} kinds of pages: ${[...kinds.keys()].join(" ")}`);
 
+// Text of strangers is inert: all of it is shown, none of it acts.
+{
+  const page = await open();
+  let found = 0;
+  await page.goto(origin + "/ui/events");
+  const events = await page.$$eval("[data-open]", (as) => as.map((a) => a.getAttribute("href")));
+  for (const path of [...events, ...[...kinds.values()]]) {
+    await page.goto(origin + path);
+    await page.$$eval("details", (all) => all.forEach((d) => { d.open = true; }));
+    const text = await page.evaluate(() => document.body.innerText);
+    if (!text.includes("globalThis.pwned")) continue;
+    found++;
+    check(text.includes("\\u{202e}") && text.includes("\\u{e0041}") && text.includes("\\u{1b}"), `${path}: hidden characters are not written out`);
+    check(!/[\u202a-\u202e\u2066-\u2069\u200b\u001b]/.test(text), `${path}: a hidden character is on the page`);
+    await page.waitForTimeout(300); // may only fail to notice
+    check(await page.evaluate(() => globalThis.pwned) === undefined, `${path}: a stranger's script ran`);
+    check(await page.locator("main [hx-get^='/ui/pwned'], main img, main style, main script, main a[href^='javascript']").count() === 0, `${path}: a stranger's markup is markup`);
+    check(await page.isVisible("h1"), `${path}: a stranger's style hides the page`);
+    check((await page.content()).length < 2 << 20, `${path}: a megabyte of text makes a page of ${(await page.content()).length}`);
+  }
+  check(found >= 1, "no page shows the hostile text");
+  await page.context().close();
+}
+
 // Accessible in both schemes, no wider than the screen.
 for (const colorScheme of ["light", "dark"]) {
   const page = await open({ colorScheme });
