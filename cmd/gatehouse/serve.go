@@ -20,7 +20,6 @@ import (
 	"gatehouse/gatekeeper/sandbox"
 	"gatehouse/ingest"
 	"gatehouse/ingest/cron"
-	"gatehouse/ingest/github"
 	"gatehouse/internal/api"
 	"gatehouse/internal/blob"
 	"gatehouse/internal/bus"
