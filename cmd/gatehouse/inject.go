@@ -27,6 +27,10 @@ func (in injectors) Inject(ctx context.Context, p *enforcers.Permit, r *http.Req
 	return one.Inject(ctx, p, r)
 }
 
+// mediates reports whether a connection's credential is added here, outside. It
+// is asked once the node is wired.
+func (in injectors) mediates(connection string) bool { return in[connection] != nil }
+
 // injectorsOf returns the connections of kind http. Those of other kinds are
 // added by their mediators.
 func injectorsOf(cfg *config.Config) (injectors, error) {

@@ -216,7 +216,7 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 	gk, err = gatekeeper.New(gatekeeper.Options{
 		Node: cfg.Node, Dir: dir, Journal: j, Notary: chains{n}, Blobs: blobs, Bundles: &memoryKV{},
 		Providers: map[string]sandbox.Provider{provider.Name(): &tee{provider, c.out}},
-		Doors:     exits, Upstreams: upstreamsOf(cfg),
+		Doors:     exits, Upstreams: upstreamsOf(cfg), Mediated: inject.mediates,
 		Sets: lint.Sets, Repositories: lint.Repositories, Endpoints: lint.Endpoints, Lint: &lint,
 		Unlimited: cfg.Sandbox.Unlimited == "accepted", Dev: dev, Log: log,
 	})

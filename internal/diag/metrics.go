@@ -21,6 +21,7 @@ type Metrics struct {
 	EffectiveMode  *prometheus.GaugeVec     // bundle, enforcer: 0 not loaded, 1 shadow, 2 hard
 	Receipts       *prometheus.CounterVec   // type
 	VerifyFailures prometheus.Counter
+	Deliveries     *prometheus.CounterVec // kind, mode
 }
 
 // NewMetrics returns a fresh registry with the Go and process collectors and
@@ -42,6 +43,7 @@ func NewMetrics(version string) *Metrics {
 	m.EffectiveMode = m.gauges("enforcer_effective_mode", "Mode in force: 0 not loaded, 1 shadow, 2 hard.", "bundle", "enforcer")
 	m.Receipts = m.counters("receipts_appended_total", "Durable receipts by type.", "type")
 	m.VerifyFailures = m.counters("receipt_verify_failures_total", "Receipts of this node that did not verify.").WithLabelValues()
+	m.Deliveries = m.counters("credential_deliveries_total", "Credentials of sessions that opened, by the connection's kind and delivery mode.", "kind", "mode")
 	build := m.gauges("build_info", "Always 1; the version is the label.", "version")
 	build.WithLabelValues(version).Set(1)
 	return m
