@@ -1,0 +1,329 @@
+package auth
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"gatehouse/internal/problem"
+)
+
+// Kinds of identities.
+const (
+	KindSocket = "socket" // the node's unix socket
+	KindLink   = "link"   // a one-time link made on it
+	KindOIDC   = "oidc"
+	KindToken  = "token"
+)
+
+// Local is the person of the socket and of links: nobody in particular.
+const Local = "local"
+
+// Identity is who a request comes from.
+type Identity struct {
+	Person string // what receipts name: the verified claim, or Local
+	Name   string // to show
+	Roles  []Role
+	Kind   string
+	Token  string    // id of the API token used, "" if none
+	At     time.Time // when the person last proved who they are
+	CSRF   string    // what a form must send back as csrf; "" for tokens and the socket
+}
+
+// freshFor is how old a login may be for a step that asks for a new one.
+const freshFor = 10 * time.Minute
+
+// Fresh reports whether the identity proved itself minutes ago, as promotions and
+// tokens ask. A token that may approve lives no longer than an hour and counts as
+// that proof; the socket proves itself with every request.
+func (i Identity) Fresh(now time.Time) bool {
+	switch i.Kind {
+	case KindSocket:
+		return true
+	case KindToken:
+		return now.Sub(i.At) < approverTokenLife
+	}
+	return now.Sub(i.At) < freshFor
+}
+
+// Options wire an Auth. Only URL is required.
+type Options struct {
+	URL      string // of the operator listener as people open it: http://127.0.0.1:8081
+	Loopback bool   // it is bound to a loopback address: one-time links work
+	OIDC     *OIDC  // nil: nobody logs in at a provider
+	Store    Store  // nil: no tokens
+	// Note is called before a token is made or revoked and writes the receipt.
+	Note  func(ctx context.Context, step, subject string, by Identity) error
+	Home  string // where a login ends, "" = /ui/
+	Log   *slog.Logger
+	Clock func() time.Time
+}
+
+// Auth is safe for concurrent use.
+type Auth struct {
+	o Options
+
+	mu       sync.Mutex
+	links    map[[32]byte]link
+	logins   map[[32]byte]login
+	pending  map[[32]byte]pending
+	tokens   map[[32]byte]*Token
+	failures map[string]failures
+	provider *provider // made at the first login
+}
+
+type link struct {
+	name    string
+	expires time.Time
+}
+
+type login struct {
+	Identity
+	expires time.Time
+}
+
+// New checks the options and reads the tokens.
+func New(o Options) (*Auth, error) {
+	if o.URL == "" {
+		return nil, errors.New("auth: no URL")
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Home == "" {
+		o.Home = "/ui/"
+	}
+	if o.OIDC != nil {
+		if err := o.OIDC.check(); err != nil {
+			return nil, err
+		}
+	}
+	a := &Auth{o: o, links: map[[32]byte]link{}, logins: map[[32]byte]login{}, pending: map[[32]byte]pending{}, tokens: map[[32]byte]*Token{}, failures: map[string]failures{}}
+	return a, a.loadTokens()
+}
+
+// Lives of what is given out, and how many there may be at a time.
+const (
+	linkLife   = time.Minute
+	loginLife  = 12 * time.Hour
+	maxLinks   = 16
+	maxLogins  = 1024
+	maxPending = 256
+)
+
+// Cookies.
+const (
+	cookieName  = "gatehouse_login"
+	pendingName = "gatehouse_oidc"
+)
+
+// random returns 256 random bits as text.
+func random() string {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // never fails
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func digest(s string) [32]byte { return sha256.Sum256([]byte(s)) }
+
+// expired removes what has ended.
+func expired[T any](m map[[32]byte]T, ended func(T) bool) {
+	for k, v := range m {
+		if ended(v) {
+			delete(m, k)
+		}
+	}
+}
+
+// Link makes a one-time login link: single use, a minute, loopback only. Only its
+// digest is kept.
+func (a *Auth) Link(name string) (url string, expires time.Time, err error) {
+	if !a.o.Loopback {
+		return "", time.Time{}, problem.New(problem.Unavailable, "login links work on a loopback operator listener only",
+			"Bind listen.operator to 127.0.0.1, or log in with OIDC.")
+	}
+	now := a.o.Clock()
+	token := random()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	expired(a.links, func(l link) bool { return !now.Before(l.expires) })
+	if len(a.links) >= maxLinks {
+		return "", time.Time{}, problem.New(problem.Unavailable, "too many login links are open", "Wait a minute.")
+	}
+	expires = now.Add(linkLife)
+	a.links[digest(token)] = link{name, expires}
+	return strings.TrimSuffix(a.o.URL, "/") + "/login/" + token, expires, nil
+}
+
+var errLink = problem.New(problem.LoginLinkInvalid, "this login link was used or is too old", "Make a new one; each works once, for a minute.")
+
+// OpenLink turns a link's token into a login and sets its cookie. The link is
+// spent whatever happens next.
+func (a *Auth) OpenLink(w http.ResponseWriter, r *http.Request, token string) error {
+	if err := a.attempt(r); err != nil {
+		return err
+	}
+	now := a.o.Clock()
+	a.mu.Lock()
+	k := digest(token)
+	l, ok := a.links[k]
+	delete(a.links, k)
+	a.mu.Unlock()
+	if !a.o.Loopback || !ok || !now.Before(l.expires) {
+		a.failed(r)
+		return errLink
+	}
+	if !a.start(w, Identity{Person: l.name, Name: l.name, Roles: Roles, Kind: KindLink, At: now}) {
+		return problem.New(problem.Unavailable, "too many people are logged in", "Log out somewhere.")
+	}
+	return nil
+}
+
+// start begins a login session.
+func (a *Auth) start(w http.ResponseWriter, id Identity) bool {
+	now := a.o.Clock()
+	value := random()
+	id.CSRF = random()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	expired(a.logins, func(l login) bool { return !now.Before(l.expires) })
+	if len(a.logins) >= maxLogins {
+		return false
+	}
+	a.logins[digest(value)] = login{id, now.Add(loginLife)}
+	http.SetCookie(w, a.cookie(cookieName, value, int(loginLife/time.Second), http.SameSiteStrictMode))
+	return true
+}
+
+func (a *Auth) cookie(name, value string, age int, site http.SameSite) *http.Cookie {
+	return &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: site, Secure: strings.HasPrefix(a.o.URL, "https://")}
+}
+
+// Logout ends the request's login session.
+func (a *Auth) Logout(w http.ResponseWriter, r *http.Request) {
+	if c, err := r.Cookie(cookieName); err == nil {
+		a.mu.Lock()
+		delete(a.logins, digest(c.Value))
+		a.mu.Unlock()
+	}
+	http.SetCookie(w, a.cookie(cookieName, "", -1, http.SameSiteStrictMode))
+}
+
+// Identify returns who sent a request: a bearer token's owner, or the person of a
+// login session. A request with a token that does not hold is nobody's, whatever
+// its cookie says.
+func (a *Auth) Identify(r *http.Request) (Identity, error) {
+	nobody := problem.New(problem.Unauthenticated, "no login session", "Run gatehouse login on the node's machine and open the link, or log in.")
+	if h := r.Header.Values("Authorization"); len(h) > 0 {
+		token, ok := strings.CutPrefix(h[0], "Bearer ")
+		if err := a.attempt(r); err != nil {
+			return Identity{}, err
+		}
+		if !ok || len(h) > 1 {
+			a.failed(r)
+			return Identity{}, nobody
+		}
+		id, ok := a.bearer(token)
+		if !ok {
+			a.failed(r)
+			return Identity{}, problem.New(problem.Unauthenticated, "the token does not hold", "It may have expired or been revoked.")
+		}
+		return id, nil
+	}
+	c, err := r.Cookie(cookieName)
+	if err != nil {
+		return Identity{}, nobody
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l, ok := a.logins[digest(c.Value)]
+	if !ok || !a.o.Clock().Before(l.expires) {
+		return Identity{}, nobody
+	}
+	return l.Identity, nil
+}
+
+// CheckForm refuses a form that the identity's own page did not make. Exact
+// Origins are checked before; this holds where a browser sends none.
+func CheckForm(id Identity, r *http.Request) error {
+	sent := r.Header.Get("X-Gatehouse-CSRF")
+	if sent == "" {
+		sent = r.PostFormValue("csrf")
+	}
+	if id.CSRF == "" || subtle.ConstantTimeCompare([]byte(sent), []byte(id.CSRF)) != 1 {
+		return problem.New(problem.OriginNotListed, "the form is not one of this login's pages", "Load the page again and send it anew.")
+	}
+	return nil
+}
+
+// failures are the failed attempts of one peer.
+type failures struct {
+	n     int
+	since time.Time
+}
+
+// Bounds of failed logins of one peer in a minute. The address is for counting
+// only; nothing is allowed by it.
+const (
+	maxFailures = 20
+	maxPeers    = 4096
+)
+
+func peer(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// attempt refuses a peer that has failed too often.
+func (a *Auth) attempt(r *http.Request) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f, ok := a.failures[peer(r)]
+	if ok && f.n >= maxFailures && a.o.Clock().Sub(f.since) < time.Minute {
+		return problem.New(problem.RateLimited, "too many failed logins", "Wait a minute.")
+	}
+	return nil
+}
+
+func (a *Auth) failed(r *http.Request) {
+	now := a.o.Clock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f := a.failures[peer(r)]
+	if now.Sub(f.since) >= time.Minute {
+		f = failures{since: now}
+	}
+	f.n++
+	if len(a.failures) >= maxPeers {
+		clear(a.failures) // a flood from everywhere is not what this bounds
+	}
+	a.failures[peer(r)] = f
+}
+
+type identityKey struct{}
+
+// With returns a context that carries who asks.
+func With(ctx context.Context, id Identity) context.Context {
+	return context.WithValue(ctx, identityKey{}, id)
+}
+
+// From returns who asks, and false when nobody was identified.
+func From(ctx context.Context) (Identity, bool) {
+	id, ok := ctx.Value(identityKey{}).(Identity)
+	return id, ok
+}
