@@ -155,8 +155,11 @@ func (c *checkpointKeys) Verifier(name string, hash uint32) (note.Verifier, erro
 		case keyHash(name, algEd25519, k.Public):
 			return &plainVerifier{name, hash, k.Public}, nil
 		case keyHash(name, algCosignature, k.Public):
-			v := &cosignVerifier{name: name, pub: k.Public}
-			c.cosign[k.ID()] = v
+			v := c.cosign[k.ID()]
+			if v == nil { // a repeated line must not forget the time of the first
+				v = &cosignVerifier{name: name, pub: k.Public}
+				c.cosign[k.ID()] = v
+			}
 			return v, nil
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -531,7 +532,7 @@ func (v *verifier) proven(a anchor, stated bool) {
 func (v *verifier) empty() {
 	v.res.Completeness.State = EndEmpty
 	v.find(ExitUnproven, ClassEmpty, "", -1, "the file holds no receipts")
-	for id := range v.heads {
+	for _, id := range slices.Sorted(maps.Keys(v.heads)) {
 		v.find(ExitUnproven, ClassSessionMissing, id, -1, "the log knows the session, the file has none of its receipts")
 	}
 }

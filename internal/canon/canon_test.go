@@ -182,7 +182,8 @@ func TestParseDigest(t *testing.T) {
 	if d, err := canon.ParseDigest([]byte(good)); err != nil || string(canon.AppendDigest(nil, d)) != good {
 		t.Error(err)
 	}
-	for _, bad := range []string{good[:42], good + "=", good[:42] + "F", good[:42] + "+", "+" + good[1:], ""} {
+	for _, bad := range []string{good[:42], good + "=", good[:42] + "F", good[:42] + "+", "+" + good[1:], "",
+		strings.Repeat("A", 42) + "\r", "\n" + strings.Repeat("A", 42)} {
 		if _, err := canon.ParseDigest([]byte(bad)); err == nil {
 			t.Errorf("%q accepted", bad)
 		}
