@@ -14,7 +14,7 @@ import (
 	"gatehouse/receipts"
 )
 
-// tampering is one negative case: a file, how it is read, and what the verifier
+// tampering is one negative case: a file, how it is read, and what both verifiers
 // must say. The subtests are named after the cases of docs/receipts-spec.md.
 type tampering struct {
 	file  []byte
@@ -25,8 +25,13 @@ type tampering struct {
 
 func runTamper(t *testing.T, cases map[string]tampering) {
 	t.Helper()
+	other := newTypeScript(t)
 	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) { want(t, verify(tc.file, tc.o), tc.exit, tc.class) })
+		t.Run(name, func(t *testing.T) {
+			r := verify(tc.file, tc.o)
+			want(t, r, tc.exit, tc.class)
+			other.agrees(t, r, tc.file, tc.o)
+		})
 	}
 }
 
@@ -235,12 +240,21 @@ func keylessCases(t *testing.T) map[string]tampering {
 			fs[i].line = strings.Replace(fs[i].line, "receipt", "event", 1)
 			return recount(fs)
 		}), o, 1, receipts.ClassSplice},
+		"RC-09_cosignature":                      {edit(t, c, repeatLine), o, 1, receipts.ClassSeal},
 		"RC-20_first_index":                      {editLine(t, a, "seal", 2, 2, "4"), o, 1, receipts.ClassSeal},
 		"RC-20_count":                            {editLine(t, a, "seal", 2, 3, "3"), o, 1, receipts.ClassSeal},
 		"RC-20_no_leaves":                        {editLine(t, a, "seal", 2, 3, "0"), o, 1, receipts.ClassSeal},
 		"RC-21_origin":                           {bytes.Replace(a, []byte("gatehouse-export/1 "+origin), []byte("gatehouse-export/1 gatehouse.example/node-2"), 1), o, 1, receipts.ClassSplice},
 		"RC-47_older_checkpoint_with_its_prefix": {c, o, 3, receipts.ClassEndAsOf},
 	}
+}
+
+// repeatLine repeats the last signature line of the enclosed checkpoint.
+func repeatLine(fs []rawFrame) []rawFrame {
+	cp := &fs[find(fs, "checkpoint")[0]]
+	lines := bytes.SplitAfter(cp.body, []byte("\n"))
+	cp.body = append(bytes.Clone(cp.body), lines[len(lines)-2]...)
+	return fs
 }
 
 // editLine replaces word n of the i-th frame that begins with word.
@@ -360,6 +374,7 @@ func limitCases(t *testing.T) map[string]tampering {
 		"RC-45_endless_path":         {append(slices.Clone(head), seal(0)+"\nreceipt 0 "+strings.Repeat("A", 6000)+" 2\n{}\n"...), o, 2, receipts.ClassUnreadable},
 		"RC-45_position_2_to_the_53": {append(slices.Clone(head), seal(0)+"\nreceipt 9007199254740991 - 2\n{}\nend 1\n"...), o, 1, receipts.ClassSeal},
 		"RC-45_group_of_a_million":   {editLine(t, file, "seal", 0, 3, "1000000"), o, 2, receipts.ClassUnreadable},
+		"RC-22_line_end_in_a_digest": {editLine(t, file, "seal", 0, 5, strings.Repeat("A", 42)+"\r"), o, 2, receipts.ClassUnreadable},
 		"RC-45_compressed":           {append([]byte{0x1f, 0x8b, 8}, file...), o, 2, receipts.ClassUnreadable},
 	}
 }
@@ -436,8 +451,10 @@ func TestTamperMessages(t *testing.T) {
 func TestTamperObservation(t *testing.T) {
 	w, _ := story(t)
 	t.Run("RC-31_point_never_reported", func(t *testing.T) {
-		r := verify(w.export(cut{sessions: []string{sessionA}}), w.options())
+		file := w.export(cut{sessions: []string{sessionA}})
+		r := verify(file, w.options())
 		want(t, r, 0, receipts.ClassComplete)
+		newTypeScript(t).agrees(t, r, file, w.options())
 		if o := r.Observation; !slices.Equal(o.Missing, []string{"git"}) || !slices.Equal(o.Reported, []string{"door"}) {
 			t.Errorf("observation %+v", o)
 		}
@@ -492,6 +509,7 @@ func TestTamperCanary(t *testing.T) {
 		"percent_wholly": "%" + strings.Join(strings.Split(fmt.Sprintf("% X", canary), " "), "%"),
 	}
 	d := receipts.NewRedactor([]byte(canary))
+	other := newTypeScript(t)
 	for name, form := range forms {
 		t.Run("RC-33_"+name, func(t *testing.T) {
 			w, _ := story(t)
@@ -512,7 +530,10 @@ func TestTamperCanary(t *testing.T) {
 			}
 			o := w.options()
 			o.Canaries = [][]byte{[]byte(canary)}
-			want(t, verify(w.sealedBytes(sessionC, r, raw), o), 1, receipts.ClassRedaction)
+			file := w.sealedBytes(sessionC, r, raw)
+			res := verify(file, o)
+			want(t, res, 1, receipts.ClassRedaction)
+			other.agrees(t, res, file, o)
 		})
 	}
 }

@@ -141,7 +141,8 @@ func indent(t *testing.T, v any) []byte {
 }
 
 // TestVectors: the files in testdata/vectors are what this package makes, and
-// read from disk they get the verdicts that stand beside them.
+// read from disk they get the verdicts that stand beside them, from both
+// verifiers.
 func TestVectors(t *testing.T) {
 	made := vectors(t)
 	if *update {
@@ -170,6 +171,7 @@ func TestVectors(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+	other := newTypeScript(t)
 	for _, v := range list {
 		t.Run(v.Name, func(t *testing.T) {
 			o := receipts.Options{Root: v.Root, Session: v.Session, Now: v.Now, MaxAge: time.Duration(v.MaxAge) * time.Second}
@@ -180,6 +182,7 @@ func TestVectors(t *testing.T) {
 				r := verify(b, o)
 				want(t, r, v.Exit, v.Class)
 				checkWords(t, r)
+				other.agrees(t, r, b, o)
 			})
 		})
 	}
