@@ -14,7 +14,7 @@ PKGS    := ./...
 # The race detector needs cgo and doubles build times: `make check` goes without.
 export CGO_ENABLED ?= 0
 
-.PHONY: help setup build demo check test soak lint bench policies policies-check sdk-test fuzz clean cross test-race test-ui screenshots pages
+.PHONY: help setup build demo check test soak lint bench dist verifyjs verifyjs-check policies policies-check sdk-test fuzz clean cross test-race test-ui screenshots pages
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -56,6 +56,17 @@ pages: ## generate the pages' code from ui/*.templ; check fails when it differs
 cross: ## the auditor's verifier for three systems
 	@for os in linux darwin windows; do echo "build gatehouse-verify for $$os"; GOOS=$$os CGO_ENABLED=0 $(GO) build -trimpath -o /dev/null ./cmd/gatehouse-verify; done
 
+# What an auditor needs, and nothing of the node. Same sources, same toolchain: same bytes (-trimpath, no build ids).
+dist: verifyjs-check ## the auditor's verifiers for release, with their digests, into dist/
+	@rm -rf dist && mkdir dist
+	@for t in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64; do \
+	  out=dist/gatehouse-verify-$${t%/*}-$${t#*/}; [ $${t%/*} = windows ] && out=$$out.exe; \
+	  echo "build $$out"; \
+	  GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o $$out ./cmd/gatehouse-verify; \
+	done
+	@cp receipts/verifyjs/verify.html receipts/verifyjs/verify.mjs dist/
+	@cd dist && sha256sum -- * > SHA256SUMS && cat SHA256SUMS
+
 soak: setup build ## the full counts written in the issues; takes hours
 	GATEHOUSE_SOAK=1 CGO_ENABLED=1 $(GO) test -race -timeout 6h $(PKGS)
 
@@ -67,6 +78,12 @@ policies: ## rebuild the embedded std.wasm and its SHA256SUMS
 
 policies-check: ## fail if a rebuild of std.wasm differs from the one checked in
 	$(GO) run ./wasm/policies/build -check
+
+verifyjs: ## rebuild verify.html, the verifier that is a page
+	$(GO) run ./receipts/verifyjs/build
+
+verifyjs-check: ## fail if a rebuild of verify.html differs from the one checked in
+	$(GO) run ./receipts/verifyjs/build -check
 
 sdk-test: ## the example enforcer in C, Rust and AssemblyScript against the vectors; opt-in, the script names its tools
 	@GO='$(GO)' wasm/sdk/test.sh

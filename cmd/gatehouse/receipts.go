@@ -14,7 +14,7 @@ import (
 
 func (c *cli) receiptsCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "receipts", Short: "Read, export and verify receipts", Args: cobra.NoArgs, RunE: help}
-	cmd.AddCommand(c.receiptsProof(), c.receiptsWatch(), c.receiptsTamperDemo())
+	cmd.AddCommand(c.receiptsProof(), c.receiptsWatch(), c.receiptsTamperDemo(), c.receiptsPage())
 	cmd.AddCommand(c.receiptsTail(), c.receiptsVerify(), c.receiptsExport(), c.receiptsHead(), c.receiptsReplay(), c.receiptsRoot())
 	return cmd
 }
