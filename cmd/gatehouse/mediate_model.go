@@ -54,9 +54,17 @@ func newModels(p parts) (*models, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p.inject[c.Name], err = model.Injector(conn, token); err != nil {
+		injector, err := model.Injector(conn, token)
+		if problem.CodeOf(err) == model.CodeUnsupported {
+			// M-17: the node does without; a bundle that counts on it is refused by its
+			// credential policy (gatekeeper.Credentials).
+			p.log.Warn("model connection not mediated", slog.String("connection", c.Name), slog.String("provider", c.Provider))
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
+		p.inject[c.Name] = injector
 		m.conns[c.Name] = conn
 	}
 	return m, nil
@@ -141,6 +149,9 @@ func (m *models) Mediate(_ context.Context, s gatekeeper.DoorSpec, _ *enforcers.
 	named := map[string]bool{}
 	for _, b := range s.Bundle.Models {
 		c, ok := m.conns[b.Connection]
+		if !ok && s.Bundle.Credentials.Weaker != nil {
+			continue // under compatibility a connection may go without a mediator
+		}
 		if !ok {
 			m.ledger.Close(s.Session)
 			return mediation{}, problem.New(problem.ConfigInvalid, "the bundle names the connection "+b.Connection+", which is no model connection of this node", "")
