@@ -404,7 +404,10 @@ func (g *Gatekeeper) enforce(ctx context.Context, name string, state *desired, t
 	if err := g.registry.put(ctx, name, state); err != nil {
 		return changedMeanwhile(err, name)
 	}
-	_, err = g.registry.refresh(ctx)
+	now, err := g.registry.refresh(ctx)
+	if d := now[name]; err == nil && d != nil && changed(t, c) {
+		g.renew(ctx, d.bundle)
+	}
 	return err
 }
 

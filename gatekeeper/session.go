@@ -68,6 +68,7 @@ type session struct {
 
 	mu       sync.Mutex
 	state    string
+	door     Door // nil before it is open
 	recorder *recorder
 	level    int
 }
@@ -265,6 +266,7 @@ func (s *session) openDoor(give delivered, spec *sandbox.Spec) (shut func(reason
 	if err != nil {
 		return nil, nil, fmt.Errorf("couldn't open the door: %w", err)
 	}
+	s.doorOpened(door)
 	spec.Trust, spec.Witness, spec.Proxy = door.Trust(), door, true
 	// What the session itself gives wins: a mediator can't take its place.
 	inside := door.Inside()

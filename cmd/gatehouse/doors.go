@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net"
@@ -56,17 +55,15 @@ func (d *doors) Open(ctx context.Context, s gatekeeper.DoorSpec) (_ gatekeeper.D
 	if policy.Grants, err = enforcers.Grants(s.Policy); err != nil {
 		return nil, err
 	}
-	module, err := d.host.Builtin(ctx)
+	module, err := d.builtin(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("couldn't load the built-in enforcers: %w", err)
+		return nil, err
 	}
 	mode := receipts.Mode(s.Bundle.Mode)
-	for _, name := range builtins {
-		e, err := module.Enforcer(ctx, wasm.Configure(s.Policy, wasm.BuiltinParams(name)))
-		if err != nil {
-			return nil, fmt.Errorf("couldn't configure enforcer %s: %w", name, err)
-		}
-		o.enforcers = append(o.enforcers, e)
+	if o.enforcers, err = configured(ctx, module, s.Policy); err != nil {
+		return nil, err
+	}
+	for _, e := range o.enforcers {
 		policy.Enforcers = append(policy.Enforcers, enforcers.Bound{Enforcer: e, Mode: mode, Builtin: true})
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Bundle.Enforcers)) {
@@ -104,6 +101,7 @@ func (d *doors) Open(ctx context.Context, s gatekeeper.DoorSpec) (_ gatekeeper.D
 	if err != nil {
 		return nil, err
 	}
+	o.by, o.gate, o.policy = d, gate, policy
 	o.bundle, o.forget = s.Bundle.Name, d.remember(o)
 	return o, nil
 }
@@ -126,6 +124,14 @@ type openDoor struct {
 	added      []*added
 	mediations []mediation
 	forget     func()
+
+	by     *doors
+	gate   *enforcers.Gate
+	policy enforcers.Policy // as opened
+
+	renewing sync.Mutex
+	newer    []*wasm.Enforcer // of the version in force now, nil while it is the one opened with
+	retired  []*wasm.Enforcer // of the one before it
 }
 
 // Listener returns the socket that the provider hands to the sandbox.
@@ -155,7 +161,7 @@ func (o *openDoor) release(code string) error {
 	if o.forget != nil {
 		o.forget()
 	}
-	for _, e := range o.enforcers {
+	for _, e := range slices.Concat(o.enforcers, o.newer, o.retired) {
 		e.Close()
 	}
 	for _, a := range o.added {
