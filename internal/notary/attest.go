@@ -1,9 +1,11 @@
 package notary
 
 import (
+	"crypto"
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 
 	"gatehouse/internal/problem"
 	"gatehouse/receipts"
@@ -18,8 +20,12 @@ func (k *Keys) Attest(payloadType string, payload []byte) ([]byte, error) {
 	if !ok {
 		return nil, problem.New(problem.KeysInvalid, "the log has no active seal key", "")
 	}
+	sig, err := k.seal.Sign(nil, authenticated(payloadType, payload), crypto.Hash(0))
+	if err != nil {
+		return nil, fmt.Errorf("sign a document: %w", err)
+	}
 	return json.Marshal(envelope{payloadType, base64.StdEncoding.EncodeToString(payload), []signature{{
-		key.ID(), base64.StdEncoding.EncodeToString(ed25519.Sign(k.seal, authenticated(payloadType, payload))),
+		key.ID(), base64.StdEncoding.EncodeToString(sig),
 	}}})
 }
 
