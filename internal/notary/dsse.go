@@ -2,7 +2,7 @@ package notary
 
 import (
 	"context"
-	"crypto/ed25519"
+	"crypto"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -94,8 +94,12 @@ func (n *Notary) Envelope(ctx context.Context, session string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("envelope: %w", err)
 	}
+	sig, err := n.o.Keys.seal.Sign(nil, authenticated(payloadType, payload), crypto.Hash(0))
+	if err != nil {
+		return nil, fmt.Errorf("envelope: %w", err)
+	}
 	return json.Marshal(envelope{payloadType, base64.StdEncoding.EncodeToString(payload), []signature{{
-		n.sealID, base64.StdEncoding.EncodeToString(ed25519.Sign(n.o.Keys.seal, authenticated(payloadType, payload))),
+		n.sealID, base64.StdEncoding.EncodeToString(sig),
 	}}})
 }
 

@@ -1,6 +1,7 @@
 package notary
 
 import (
+	"crypto"
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/x509"
@@ -35,35 +36,76 @@ type Keys struct {
 	keyset     *receipts.Keyset
 	note       []byte
 	root       ed25519.PrivateKey // nil when offline
-	seal       ed25519.PrivateKey
-	checkpoint ed25519.PrivateKey
+	seal       crypto.Signer
+	checkpoint crypto.Signer
 	node       secret.Value
 }
 
+// Signer is a key of one purpose whose private half is elsewhere: in a KMS, an
+// HSM, another process. Its Public is an ed25519.PublicKey and its Sign takes
+// the message itself (crypto.Hash(0)), as ed25519.PrivateKey does.
+//
+// The checkpoint key signs about once a second and is meant for this; while it
+// fails no checkpoint is signed, which auditors see as silence, and the node goes
+// on. The seal key signs every journal group, hundreds a second: one failure
+// stops the journal, and with it the node.
+type Signer struct {
+	Purpose receipts.Purpose // SealKey or CheckpointKey
+	Key     crypto.Signer
+}
+
 // NewKeys makes keys in memory, for a log of one run. Origin is the log's name
-// in C2SP form, for example gatehouse.example/node-1.
-func NewKeys(origin string) (*Keys, error) {
+// in C2SP form, for example gatehouse.example/node-1. What signers hold is not
+// made here.
+func NewKeys(origin string, signers ...Signer) (*Keys, error) {
+	_, root, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generate keys: %w", err)
+	}
+	return newKeys(origin, origin+"/root", root, signers)
+}
+
+// Run returns keys for a log of its own below the origin, signed by the same
+// root: auditors who pin the root's fingerprint judge it as they judge the
+// node's. The name must never come twice: two logs of one name are a fork. The
+// root key must be here: problem.KeysMissing.
+func (k *Keys) Run(name string) (*Keys, error) {
+	if k.root == nil {
+		return nil, problem.New(problem.KeysMissing, "the root key is not here, and a run's log needs its signature",
+			"Make a key folder for runs with gatehouse key init FOLDER --origin NAME, and let auditors pin its root.")
+	}
+	return newKeys(k.Origin()+"/"+name, k.keyset.Root.Name, k.root, nil)
+}
+
+func newKeys(origin, rootName string, root ed25519.PrivateKey, signers []Signer) (*Keys, error) {
 	if err := receipts.CheckName(origin); err != nil {
 		return nil, problem.Wrap(err, problem.KeysInvalid, "the log's origin is malformed",
 			"Use a name like gatehouse.example/node-1.")
 	}
-	k := &Keys{}
-	for _, p := range []*ed25519.PrivateKey{&k.root, &k.seal, &k.checkpoint} {
-		_, key, err := ed25519.GenerateKey(rand.Reader)
+	k := &Keys{root: root}
+	for p, key := range map[receipts.Purpose]*crypto.Signer{receipts.SealKey: &k.seal, receipts.CheckpointKey: &k.checkpoint} {
+		if *key = held(signers, p); *key != nil {
+			continue
+		}
+		_, private, err := ed25519.GenerateKey(rand.Reader)
 		if err != nil {
 			return nil, fmt.Errorf("generate keys: %w", err)
 		}
-		*p = key
+		*key = private
+	}
+	seal, checkpoint := publicOf(k.seal), publicOf(k.checkpoint)
+	if seal == nil || checkpoint == nil {
+		return nil, problem.New(problem.KeysInvalid, "a signer's key is not Ed25519", "")
 	}
 	node := make([]byte, 32)
 	rand.Read(node) // never fails since Go 1.24
 	k.node = secret.New(node)
 	k.keyset = &receipts.Keyset{
 		Origin: origin, Serial: 1,
-		Root: receipts.Key{Purpose: receipts.RootKey, Name: origin + "/root", Public: public(k.root)},
+		Root: receipts.Key{Purpose: receipts.RootKey, Name: rootName, Public: public(k.root)},
 		Keys: []receipts.Key{
-			{Purpose: receipts.SealKey, Name: origin + "/seal", Public: public(k.seal)},
-			{Purpose: receipts.CheckpointKey, Name: origin, Public: public(k.checkpoint)},
+			{Purpose: receipts.SealKey, Name: origin + "/seal", Public: seal},
+			{Purpose: receipts.CheckpointKey, Name: origin, Public: checkpoint},
 		},
 	}
 	var err error
@@ -73,11 +115,27 @@ func NewKeys(origin string) (*Keys, error) {
 	return k, nil
 }
 
+// held returns the signer of a purpose, nil if its key is a file.
+func held(signers []Signer, p receipts.Purpose) crypto.Signer {
+	for _, s := range signers {
+		if s.Purpose == p {
+			return s.Key
+		}
+	}
+	return nil
+}
+
+func publicOf(k crypto.Signer) ed25519.PublicKey {
+	pub, _ := k.Public().(ed25519.PublicKey)
+	return pub
+}
+
 // GenerateKeys makes keys and writes them to dir, each file 0600. It overwrites
 // nothing: problem.KeysExist. It returns the root's fingerprint, which auditors
-// pin; the caller tells the operator to move root.key offline.
-func GenerateKeys(dir, origin string) (rootFingerprint string, err error) {
-	k, err := NewKeys(origin)
+// pin; the caller tells the operator to move root.key offline. What signers hold
+// is named in the keyset and gets no file.
+func GenerateKeys(dir, origin string, signers ...Signer) (rootFingerprint string, err error) {
+	k, err := NewKeys(origin, signers...)
 	if err != nil {
 		return "", err
 	}
@@ -88,7 +146,11 @@ func GenerateKeys(dir, origin string) (rootFingerprint string, err error) {
 		nodeFile:   []byte(base64.StdEncoding.EncodeToString(k.node.Reveal()) + "\n"),
 		keysetFile: k.note,
 	}
-	for name, key := range map[string]ed25519.PrivateKey{rootFile: k.root, sealFile: k.seal, checkpointFile: k.checkpoint} {
+	for name, key := range map[string]crypto.Signer{rootFile: k.root, sealFile: k.seal, checkpointFile: k.checkpoint} {
+		key, ok := key.(ed25519.PrivateKey)
+		if !ok {
+			continue // held elsewhere
+		}
 		if files[name], err = encodeKey(key); err != nil {
 			return "", fmt.Errorf("generate keys: %w", err)
 		}
@@ -121,17 +183,17 @@ func writeKeyFile(path string, b []byte) error {
 
 // LoadKeys reads the keys that GenerateKeys wrote. It refuses files that others
 // may read, symbolic links, keys that the keyset does not name, and a folder in
-// which a key change was cut short.
-func LoadKeys(dir string) (*Keys, error) {
+// which a key change was cut short. The keys that signers hold have no files.
+func LoadKeys(dir string, signers ...Signer) (*Keys, error) {
 	if _, err := os.Lstat(filepath.Join(dir, nextFile)); err == nil {
 		return nil, problem.New(problem.KeysInvalid, "a key change in "+dir+" is not finished", "Run gatehouse key rotate: it finishes the change.")
 	}
-	return OpenKeys(dir)
+	return OpenKeys(dir, signers...)
 }
 
 // OpenKeys is LoadKeys for ChangeKeys, which finishes what was cut short. It
 // puts a successor in place whose keyset is in force already.
-func OpenKeys(dir string) (*Keys, error) {
+func OpenKeys(dir string, signers ...Signer) (*Keys, error) {
 	k := &Keys{}
 	note, err := readKeyFile(dir, keysetFile)
 	if err != nil {
@@ -154,10 +216,10 @@ func OpenKeys(dir string) (*Keys, error) {
 		return nil, invalidKey(nodeFile, errors.New("32 bytes in base64 expected"))
 	}
 	k.node = secret.New(node)
-	if k.seal, err = readActiveKey(dir, ks, receipts.SealKey); err != nil {
+	if k.seal, err = activeKey(dir, ks, receipts.SealKey, signers); err != nil {
 		return nil, err
 	}
-	if k.checkpoint, err = readActiveKey(dir, ks, receipts.CheckpointKey); err != nil {
+	if k.checkpoint, err = activeKey(dir, ks, receipts.CheckpointKey, signers); err != nil {
 		return nil, err
 	}
 	k.root, err = readSigningKey(dir, rootFile)
@@ -173,12 +235,19 @@ func OpenKeys(dir string) (*Keys, error) {
 	return k, nil
 }
 
-// readActiveKey reads the key that the keyset names as active. A change that was
-// cut short behind its last step has left it under its successor's name.
-func readActiveKey(dir string, ks *receipts.Keyset, p receipts.Purpose) (ed25519.PrivateKey, error) {
+// activeKey returns the key that the keyset names as active: a signer's, or that
+// of a file. A change that was cut short behind its last step has left the file
+// under its successor's name.
+func activeKey(dir string, ks *receipts.Keyset, p receipts.Purpose, signers []Signer) (crypto.Signer, error) {
 	active, ok := ks.Active(p)
 	if !ok {
 		return nil, invalidKey(fileOf(p), errors.New("the log was ended: its key is retired"))
+	}
+	if key := held(signers, p); key != nil {
+		if !active.Public.Equal(publicOf(key)) {
+			return nil, invalidKey(fileOf(p), errors.New("the signer holds another key than the keyset names"))
+		}
+		return key, nil
 	}
 	for _, name := range []string{fileOf(p), fileOf(p) + nextSuffix} {
 		key, err := readSigningKey(dir, name)

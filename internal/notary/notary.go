@@ -42,7 +42,7 @@ type Options struct {
 	// checkpoint and the log's C2SP tiles; at least one should lie where the node's
 	// disk does not. A log behind any of them does not start.
 	Keep []string
-	Kept func(dir string, err error) // told when a folder could not be read or written; nil = nobody
+	Kept func(dir string, err error) // told when a folder could not be read or written, or ("") a checkpoint not be signed; nil = nobody
 }
 
 // Notary is the one writer of a node's log. Use it in this order: New, the
@@ -63,8 +63,9 @@ type Notary struct {
 	order sync.RWMutex
 
 	// tickets serialises checkpoints and snapshots.
-	tickets sync.Mutex
-	keepers []*keeper // under tickets
+	tickets  sync.Mutex
+	keepers  []*keeper // under tickets
+	unsigned *ending   // under tickets: a checkpoint that its signer has not signed
 
 	flyMu  sync.Mutex
 	flying map[receipts.Hash]flight // receipts between Append and Seal, by leaf

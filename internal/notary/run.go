@@ -56,8 +56,9 @@ func (n *Notary) Run(ctx context.Context) error {
 	}
 }
 
-// step does what is due and reports whether it signed a checkpoint. A full disk is
-// no error: it is over when it is over.
+// step does what is due and reports whether it signed a checkpoint. A full disk
+// and a signer that does not answer are no errors: they are over when they are
+// over.
 func (n *Notary) step(ctx context.Context, beat, snapshot, refresh bool) (signed bool, err error) {
 	err = func() error {
 		if err := n.unfold(); err != nil {
@@ -84,8 +85,12 @@ func (n *Notary) step(ctx context.Context, beat, snapshot, refresh bool) (signed
 		}
 		return nil
 	}()
-	if problem.CodeOf(err) == problem.JournalFull || problem.CodeOf(err) == problem.JournalLimit {
+	switch problem.CodeOf(err) {
+	case problem.JournalFull, problem.JournalLimit:
 		return signed, nil
+	case problem.SignerFailed: // auditors see a log that falls silent
+		n.complain("", err)
+		return false, nil
 	}
 	return signed, err
 }
@@ -153,6 +158,14 @@ func (n *Notary) checkpoint(ctx context.Context) (*ending, error) {
 		n.mu.Unlock()
 		return nil, errNotStarted
 	}
+	if e := n.unsigned; e != nil && e.checkpoint.Size == uint64(n.tree.size) {
+		n.mu.Unlock() // nothing has come since: the same manifest is still the last leaf
+		e.checkpoint.Time = n.o.Clock().UTC()
+		if err := n.sign(ctx, e); err != nil {
+			return nil, err
+		}
+		return e, nil
+	}
 	e := &ending{doc: receipts.ManifestDoc{
 		Size: uint64(n.tree.size), Sessions: n.totals.Sessions, Closed: n.totals.Closed,
 		Receipts: n.totals.Receipts, Losses: n.totals.Losses, Tree: uint64(len(n.heads)),
@@ -196,8 +209,10 @@ func (n *Notary) checkpoint(ctx context.Context) (*ending, error) {
 // held.
 func (n *Notary) sign(ctx context.Context, e *ending) (err error) {
 	if e.note, err = receipts.SignCheckpoint(n.o.Keys.checkpoint, e.checkpoint); err != nil {
-		return err
+		n.unsigned = e
+		return problem.Wrap(err, problem.SignerFailed, "the checkpoint could not be signed", "Check the signer that holds the checkpoint key; the log goes on meanwhile.")
 	}
+	n.unsigned = nil
 	if _, err := n.j.Append(journal.Record{Kind: journal.KindCheckpoint, Subject: n.logName, Data: e.note}).Wait(ctx); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}

@@ -82,10 +82,13 @@ func (n *Notary) Snapshot(ctx context.Context) error {
 
 // Needed returns the first journal position that the next Start reads, as far as
 // the notary goes: what lies before it may be trimmed once it is published and
-// no export needs it.
+// no export needs it. It is 0 until a checkpoint covers all of that.
 func (n *Notary) Needed() uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.covered < n.kept {
+		return 0
+	}
 	return n.keptPos
 }
 

@@ -18,6 +18,7 @@ const (
 // Codes of the notary.
 const (
 	KeysMissing     Code = "keys_missing"     // the key folder is not there, or lacks a key that the node needs
+	SignerFailed    Code = "signer_failed"    // a key that is held elsewhere did not sign
 	KeysInvalid     Code = "keys_invalid"     // a key file is malformed, open to others, or not in the keyset
 	KeysExist       Code = "keys_exist"       // keys would have been overwritten
 	LogInconsistent Code = "log_inconsistent" // the journal holds a log that this node cannot have written
