@@ -156,7 +156,7 @@ func rootFlag(cmd *cobra.Command, root *string) {
 	cmd.Flags().StringVar(root, "root-key", "", "the root key's file (default: root.key in the key folder)")
 }
 
-func (c *cli) keys(cmd *cobra.Command, load func(dir string) (*notary.Keys, error)) (*notary.Keys, error) {
+func (c *cli) keys(cmd *cobra.Command, load func(dir string, held ...notary.Signer) (*notary.Keys, error)) (*notary.Keys, error) {
 	cfg, err := config.Check(c.file(cmd))
 	if err != nil {
 		return nil, err
