@@ -52,7 +52,11 @@ func (u *UI) event(r *http.Request) (answer, error) {
 }
 
 func (u *UI) redeliver(r *http.Request) (answer, error) {
-	id, err := u.o.Do.Redeliver(r.Context(), r.PathValue("id"), u.o.Who(r))
+	who, err := u.allowed(r, ActOperate)
+	if err != nil {
+		return answer{}, err
+	}
+	id, err := u.o.Do.Redeliver(r.Context(), r.PathValue("id"), who)
 	if err != nil {
 		return answer{}, err
 	}

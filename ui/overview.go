@@ -18,6 +18,7 @@ type glance struct {
 	sessions int
 	refused  map[string]int // refused admissions by reason
 	groups   int            // would-blocks that wait for a person
+	open     int            // proposals that wait
 	broken   int
 	spent    int64
 	events   int
@@ -25,7 +26,7 @@ type glance struct {
 	most     bool // there are more sessions than were looked at
 }
 
-func (u *UI) overview(*http.Request) (answer, error) {
+func (u *UI) overview(r *http.Request) (answer, error) {
 	g := glance{bundles: u.o.View.Bundles(), refused: map[string]int{}, heads: u.o.View.Heads()}
 	since := u.o.Clock().Add(-recently)
 	after := ""
@@ -52,11 +53,16 @@ func (u *UI) overview(*http.Request) (answer, error) {
 			break
 		}
 	}
-	groups, err := u.o.View.Groups(view.GroupQuery{Terms: toLookAt, Accepts: u.o.Accepts}, "", 1)
+	groups, err := u.o.Review.Groups(r.Context(), toLookAt, "", "", 1)
 	if err != nil {
 		return answer{}, err
 	}
 	g.groups = groups.Total
+	for _, p := range u.o.Changes.Proposals() {
+		if p.State == "open" {
+			g.open++
+		}
+	}
 	events, err := u.o.View.Events(view.EventFilter{}, "", view.MaxLimit)
 	if err != nil {
 		return answer{}, err

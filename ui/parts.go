@@ -74,3 +74,24 @@ func written(rs []run) templ.Component {
 		return err
 	})
 }
+
+// diffLines writes a unified diff with a class for each kind of line.
+func diffLines(text string) templ.Component {
+	return templ.ComponentFunc(func(_ context.Context, w io.Writer) error {
+		var b strings.Builder
+		for line := range strings.Lines(text) {
+			class := ""
+			switch line[0] {
+			case '+':
+				class = "added"
+			case '-':
+				class = "removed"
+			case '@':
+				class = "at"
+			}
+			b.WriteString(`<span class="` + class + `">` + templ.EscapeString(strings.TrimRight(line, "\n")) + "</span>\n")
+		}
+		_, err := io.WriteString(w, b.String())
+		return err
+	})
+}

@@ -137,8 +137,12 @@ func (u *UI) askKill(r *http.Request) (answer, error) {
 }
 
 func (u *UI) kill(r *http.Request) (answer, error) {
+	who, err := u.allowed(r, ActOperate)
+	if err != nil {
+		return answer{}, err
+	}
 	id := r.PathValue("id")
-	if err := u.o.Do.Kill(r.Context(), id, u.o.Who(r)); err != nil {
+	if err := u.o.Do.Kill(r.Context(), id, who); err != nil {
 		return answer{}, err
 	}
 	return answer{to: "/ui/sessions/" + id}, nil
@@ -154,7 +158,11 @@ func (u *UI) askRetry(r *http.Request) (answer, error) {
 }
 
 func (u *UI) retry(r *http.Request) (answer, error) {
-	id, err := u.o.Do.Retry(r.Context(), r.PathValue("id"), u.o.Who(r))
+	who, err := u.allowed(r, ActOperate)
+	if err != nil {
+		return answer{}, err
+	}
+	id, err := u.o.Do.Retry(r.Context(), r.PathValue("id"), who)
 	if err != nil {
 		return answer{}, err
 	}

@@ -13,16 +13,35 @@ import (
 
 	"github.com/a-h/templ"
 
-	"gatehouse/internal/event"
+	"gatehouse/gatekeeper"
+	"gatehouse/gatekeeper/bundle"
 	"gatehouse/internal/problem"
+	"gatehouse/internal/review"
 	"gatehouse/internal/view"
+)
+
+// Act is a kind of change that a role may or may not make.
+type Act string
+
+// Acts.
+const (
+	ActReview  Act = "review"  // mark groups
+	ActPropose Act = "propose" // a version, a mode
+	ActApprove Act = "approve" // say yes or no to a proposal
+	ActNarrow  Act = "narrow"  // roll back, pause: what one person may
+	ActOperate Act = "operate" // kill, retry, redeliver
 )
 
 // Person is who looks at a page.
 type Person struct {
-	Name string
+	By   gatekeeper.By
 	CSRF string // value that each form must send back as "csrf"; "" where the login needs none
+	// May returns nil, or the problem that keeps the person from a change. A page
+	// asks it again when the change is made.
+	May func(Act) error
 }
+
+func (p Person) may(a Act) bool { return p.May(a) == nil }
 
 // Node is what every page says of the node.
 type Node struct {
@@ -42,18 +61,42 @@ type Commands interface {
 	Retry(ctx context.Context, session string, by Person) (string, error)
 	Redeliver(ctx context.Context, event string, by Person) (string, error)
 	Logs(ctx context.Context, session string) (io.ReadCloser, error)
-	// Bundle returns a version's canonical text.
-	Bundle(ctx context.Context, digest string) ([]byte, error)
+}
+
+// Reviewer is what people decide from; *review.Review is one.
+type Reviewer interface {
+	Groups(ctx context.Context, filter, sort, after string, n int) (view.GroupPage, error)
+	Group(ctx context.Context, id string) (view.GroupDetail, error)
+	Mark(ctx context.Context, id, status, reason string, expires time.Time, by gatekeeper.By) (view.Mark, error)
+	Explain(ctx context.Context, session, which string) (review.Trace, error)
+	Suggest(ctx context.Context, id string) (review.Ladder, error)
+	Simulate(ctx context.Context, source []byte, w review.Window) (review.Simulation, error)
+	Ready(ctx context.Context, name string) (review.Readiness, error)
+}
+
+// Changes are the steps by which a bundle changes: one road for the pages, the
+// API and the CLI. *gatekeeper.Gatekeeper is one.
+type Changes interface {
+	Propose(ctx context.Context, source []byte, reason string, by gatekeeper.By) (gatekeeper.Proposal, error)
+	ProposeMode(ctx context.Context, name, enforcer string, to bundle.Mode, reason string, by gatekeeper.By) (gatekeeper.Proposal, error)
+	Approve(ctx context.Context, id, digest string, by gatekeeper.By) (gatekeeper.Proposal, error)
+	Reject(ctx context.Context, id, reason string, by gatekeeper.By) (gatekeeper.Proposal, error)
+	Rollback(ctx context.Context, name, digest, reason string, by gatekeeper.By) error
+	Pause(ctx context.Context, name, reason string, by gatekeeper.By) error
+	Resume(ctx context.Context, name, reason string, by gatekeeper.By) (gatekeeper.Proposal, error)
+	Proposals() []gatekeeper.Proposal
+	Proposal(id string) (gatekeeper.Proposal, error)
+	Version(digest string) ([]byte, error)
 }
 
 // Options wire the pages. All fields but Log and Clock are required.
 type Options struct {
-	View *view.View
-	Do   Commands
-	Node func() Node
-	Who  func(*http.Request) Person
-	// Accepts returns the lowest origin that a bundle in force takes.
-	Accepts func(bundle string) event.Origin
+	View    *view.View
+	Review  Reviewer
+	Changes Changes
+	Do      Commands
+	Node    func() Node
+	Who     func(*http.Request) Person
 	Log     *slog.Logger
 	// Clock is read for "ago"; nil = time.Now.
 	Clock func() time.Time
@@ -69,7 +112,7 @@ type UI struct {
 
 // New builds the pages.
 func New(o Options) (*UI, error) {
-	if o.View == nil || o.Do == nil || o.Node == nil || o.Who == nil || o.Accepts == nil {
+	if o.View == nil || o.Review == nil || o.Changes == nil || o.Do == nil || o.Node == nil || o.Who == nil {
 		return nil, errors.New("ui: a part is missing")
 	}
 	if o.Log == nil {
@@ -87,6 +130,14 @@ func New(o Options) (*UI, error) {
 	u.page("GET /ui/{$}", u.overview)
 	u.page("GET /ui/would-blocks", u.wouldBlocks)
 	u.page("GET /ui/would-blocks/{id}", u.wouldBlock)
+	u.page("POST /ui/would-blocks/{id}/mark", u.mark)
+	u.page("POST /ui/would-blocks/{id}/propose", u.proposeRung)
+	u.page("GET /ui/would-blocks/{id}/simulate", u.simulateRung)
+	u.page("POST /ui/simulate", u.simulate)
+	u.page("GET /ui/proposals", u.proposals)
+	u.page("GET /ui/proposals/{id}", u.proposal)
+	u.page("POST /ui/proposals/{id}/approve", u.approve)
+	u.page("POST /ui/proposals/{id}/reject", u.reject)
 	u.page("GET /ui/sessions", u.sessions)
 	u.page("GET /ui/sessions/{id}", u.session)
 	u.page("GET /ui/sessions/{id}/rows", u.sessionRows)
@@ -101,6 +152,12 @@ func New(o Options) (*UI, error) {
 	u.page("POST /ui/events/{id}/redeliver", u.redeliver)
 	u.page("GET /ui/bundles", u.bundles)
 	u.page("GET /ui/bundles/{name}", u.bundle)
+	u.page("GET /ui/bundles/{name}/edit", u.edit)
+	u.page("POST /ui/bundles/{name}/propose", u.propose)
+	u.page("POST /ui/bundles/{name}/mode", u.proposeMode)
+	u.page("POST /ui/bundles/{name}/rollback", u.rollback)
+	u.page("POST /ui/bundles/{name}/pause", u.pause)
+	u.page("POST /ui/bundles/{name}/resume", u.resume)
 	u.page("GET /ui/help", u.help)
 	u.page("/ui/", func(*http.Request) (answer, error) {
 		return answer{}, problem.New(problem.NotFound, "there is no such page", "Go to the overview.")
@@ -190,6 +247,8 @@ func statusOf(c problem.Code) int {
 		return http.StatusNotFound
 	case problem.Conflict:
 		return http.StatusConflict
+	case problem.Forbidden:
+		return http.StatusForbidden
 	case problem.Unavailable, problem.Unreachable:
 		return http.StatusServiceUnavailable
 	}

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"gatehouse/internal/event"
+	"gatehouse/gatekeeper"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/view"
 	"gatehouse/ui"
@@ -30,12 +30,12 @@ type hands struct {
 }
 
 func (h *hands) Kill(_ context.Context, id string, by ui.Person) error {
-	h.did = append(h.did, "kill "+id+" by "+by.Name)
+	h.did = append(h.did, "kill "+id+" by "+by.By.Name)
 	return h.err
 }
 
 func (h *hands) Redeliver(_ context.Context, id string, by ui.Person) (string, error) {
-	h.did = append(h.did, "redeliver "+id+" by "+by.Name)
+	h.did = append(h.did, "redeliver "+id+" by "+by.By.Name)
 	return "01new", h.err
 }
 
@@ -43,15 +43,38 @@ func (h *hands) Logs(context.Context, string) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader("<script>alert(1)</script>\u202e")), nil
 }
 
+// changes and reviewer know nothing.
+type changes struct{ ui.Changes }
+
+func (changes) Proposals() []gatekeeper.Proposal { return nil }
+
+func (changes) Proposal(string) (gatekeeper.Proposal, error) {
+	return gatekeeper.Proposal{}, problem.New(problem.NotFound, "there is no such proposal", "")
+}
+
+type reviewer struct {
+	ui.Reviewer
+	view *view.View
+}
+
+func (r reviewer) Groups(_ context.Context, _, sort, after string, n int) (view.GroupPage, error) {
+	return r.view.Groups(view.GroupQuery{Sort: sort}, after, n)
+}
+
+func (r reviewer) Group(_ context.Context, id string) (view.GroupDetail, error) {
+	return r.view.Group(id, nil)
+}
+
 func pages(t *testing.T, change ...func(*ui.Options)) (*ui.UI, *hands) {
 	t.Helper()
-	h := &hands{}
+	h, v := &hands{}, view.New(nil, view.Options{})
 	o := ui.Options{
-		View: view.New(nil, view.Options{}), Do: h,
-		Node:    func() ui.Node { return ui.Node{Name: "node-1", Version: "test", Started: time.Unix(0, 0)} },
-		Who:     func(*http.Request) ui.Person { return ui.Person{Name: "ann <b>", CSRF: "token-1"} },
-		Accepts: func(string) event.Origin { return event.Member },
-		Clock:   func() time.Time { return time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC) },
+		View: v, Do: h, Changes: changes{}, Review: reviewer{view: v},
+		Node: func() ui.Node { return ui.Node{Name: "node-1", Version: "test", Started: time.Unix(0, 0)} },
+		Who: func(*http.Request) ui.Person {
+			return ui.Person{By: gatekeeper.By{Name: "ann <b>", Via: "ui"}, CSRF: "token-1", May: func(ui.Act) error { return nil }}
+		},
+		Clock: func() time.Time { return time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC) },
 	}
 	for _, c := range change {
 		c(&o)
@@ -87,6 +110,7 @@ func TestEmptyStates(t *testing.T) {
 		"/ui/sessions?q=bundle:fix-ci":  "No session fits the filter",
 		"/ui/events":                    "gatehouse endpoint test main",
 		"/ui/bundles":                   "every event is refused",
+		"/ui/proposals":                 "No proposal yet",
 		"/ui/help":                      "Single-key shortcuts",
 	} {
 		t.Run(path, func(t *testing.T) {
@@ -170,6 +194,7 @@ func TestFailuresArePages(t *testing.T) {
 		"refused":     {http.MethodPost, "/ui/sessions/01x/kill", 409, "The session has ended &lt;i&gt;."},
 		"wrong_verb":  {http.MethodPost, "/ui/sessions", 404, ""},
 		"no_bundle":   {http.MethodGet, "/ui/bundles/none", 404, "gatehouse bundle apply"},
+		"no_proposal": {http.MethodGet, "/ui/proposals/none", 404, ""},
 		"no_group":    {http.MethodGet, "/ui/would-blocks/none", 404, ""},
 		"bad_percent": {http.MethodGet, "/ui/sessions?q=%zz", 200, ""},
 	} {
@@ -234,6 +259,28 @@ func TestGenerated(t *testing.T) {
 		}
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s is not what its template makes: run make pages", name)
+		}
+	}
+}
+
+// A role that may not make a change is told so, and nothing is done.
+func TestChangesAskTheRole(t *testing.T) {
+	asked := map[ui.Act]bool{}
+	u, h := pages(t, func(o *ui.Options) {
+		o.Who = func(*http.Request) ui.Person {
+			return ui.Person{May: func(a ui.Act) error { asked[a] = true; return problem.New(problem.Forbidden, "your role may not", "") }}
+		}
+	})
+	for path, act := range map[string]ui.Act{
+		"/ui/sessions/01x/kill": ui.ActOperate, "/ui/sessions/01x/retry": ui.ActOperate, "/ui/events/x/redeliver": ui.ActOperate,
+		"/ui/would-blocks/x/mark": ui.ActReview, "/ui/would-blocks/x/propose": ui.ActPropose, "/ui/bundles/x/propose": ui.ActPropose, "/ui/bundles/x/mode": ui.ActPropose,
+		"/ui/proposals/x/approve": ui.ActApprove, "/ui/proposals/x/reject": ui.ActApprove,
+		"/ui/bundles/x/rollback": ui.ActNarrow, "/ui/bundles/x/pause": ui.ActNarrow, "/ui/bundles/x/resume": ui.ActNarrow,
+	} {
+		clear(asked)
+		r, body := ask(t, u, http.MethodPost, path)
+		if r.StatusCode != http.StatusForbidden || !strings.Contains(body, "Your role may not.") || !asked[act] || len(h.did) != 0 {
+			t.Errorf("%s: %d, asked %v, did %v", path, r.StatusCode, asked, h.did)
 		}
 	}
 }

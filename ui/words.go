@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
+	"gatehouse/gatekeeper"
 	"gatehouse/internal/view"
 )
 
@@ -131,4 +133,47 @@ func sparkWords(days []uint64) string {
 		most = max(most, d)
 	}
 	return fmt.Sprintf("%d attempts in %d days, at most %d a day", sum, len(days), most)
+}
+
+// changeWords says what a proposal asks for.
+func changeWords(p gatekeeper.Proposal) string {
+	switch p.Kind {
+	case "mode":
+		of := "the bundle"
+		if p.Enforcer != "" {
+			of = "the enforcer " + word(p.Enforcer)
+		}
+		return fmt.Sprintf("Turn %s from %s to %s", of, p.From, p.To)
+	case "resume":
+		return "Resume the bundle"
+	}
+	return "A new version " + short(p.Digest)
+}
+
+// approvalsOf counts people: a proposer who is one counts.
+func approvalsOf(p gatekeeper.Proposal) string {
+	n := len(p.Approvals)
+	if p.By != gatekeeper.ByLocal && p.By != gatekeeper.ByConfig {
+		n++
+	}
+	return fmt.Sprintf("%d of %d", n, p.Needs)
+}
+
+// versionsOf lists the versions that were in force before, the newest first.
+func versionsOf(x bundleView) []string {
+	var out []string
+	for _, c := range x.history {
+		if c.Digest != "" && c.Digest != x.b.Digest && c.Result == "applied" && !slices.Contains(out, c.Digest) {
+			out = append(out, c.Digest)
+		}
+	}
+	return out
+}
+
+// pageLink is a link of a checklist, which must stay on these pages.
+func pageLink(to string) string {
+	if strings.HasPrefix(to, "/ui/") && !strings.HasPrefix(to, "//") {
+		return to
+	}
+	return "/ui/"
 }

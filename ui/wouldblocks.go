@@ -3,25 +3,29 @@ package ui
 import (
 	"fmt"
 	"net/http"
+	"strconv"
+	"time"
 
+	"gatehouse/internal/problem"
+	"gatehouse/internal/review"
 	"gatehouse/internal/view"
 )
 
 // toLookAt selects what waits for a person: what hard mode would newly stop.
-var toLookAt = []view.Term{{Key: "status", Value: view.StatusNew}, {Key: "implied", Value: "false"}, {Key: "verdict", Value: "would_block"}}
+const toLookAt = "status:new implied:false verdict:would_block"
 
 func (u *UI) wouldBlocks(r *http.Request) (answer, error) {
 	f, cursor, err := asked(r, view.GroupKeys)
 	if err != nil {
 		return answer{}, err
 	}
-	q := view.GroupQuery{Terms: f.terms, Sort: f.sort, Accepts: u.o.Accepts}
-	if len(f.terms) == 0 {
+	line := f.String()
+	if line == "" {
 		// What is expected, noise, stopped anyway, or implied by another group is one
 		// click away.
-		q.Terms = toLookAt
+		line = toLookAt
 	}
-	p, err := u.o.View.Groups(q, cursor, pageRows)
+	p, err := u.o.Review.Groups(r.Context(), line, f.sort, cursor, pageRows)
 	if err != nil {
 		return answer{}, err
 	}
@@ -33,11 +37,85 @@ func (u *UI) wouldBlocks(r *http.Request) (answer, error) {
 }
 
 func (u *UI) wouldBlock(r *http.Request) (answer, error) {
-	g, err := u.o.View.Group(r.PathValue("id"), u.o.Accepts)
+	g, err := u.o.Review.Group(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{title: targetOf(g.Group), body: groupPage(g)}, nil
+	x := groupView{g: g}
+	if x.ladder, err = u.o.Review.Suggest(r.Context(), g.ID); err != nil {
+		return answer{}, err
+	}
+	if len(g.Samples) > 0 {
+		s := g.Samples[0]
+		trace, err := u.o.Review.Explain(r.Context(), s.Session, strconv.FormatUint(s.Seq, 10))
+		if err != nil {
+			return answer{}, err
+		}
+		x.trace = &trace
+	}
+	return answer{title: targetOf(g.Group), body: groupPage(x)}, nil
+}
+
+// groupView is what the page of a group shows.
+type groupView struct {
+	g      view.GroupDetail
+	ladder review.Ladder
+	trace  *review.Trace // of the newest attempt that is kept
+}
+
+// rung returns the step of a group's ladder that a form names by its candidate.
+// The ladder is made again: what it offers may have changed since it was shown.
+func (u *UI) rung(r *http.Request, digest string) (review.Rung, error) {
+	l, err := u.o.Review.Suggest(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return review.Rung{}, err
+	}
+	for _, rung := range l.Rungs {
+		if rung.Digest == digest {
+			return rung, nil
+		}
+	}
+	return review.Rung{}, problem.New(problem.Conflict, "this change is not offered any more: the bundle or what was observed has changed", "Look at the group again.")
+}
+
+func (u *UI) proposeRung(r *http.Request) (answer, error) {
+	who, err := u.allowed(r, ActPropose)
+	if err != nil {
+		return answer{}, err
+	}
+	rung, err := u.rung(r, r.PostFormValue("digest"))
+	if err != nil {
+		return answer{}, err
+	}
+	// A look-alike or internationalized name is read letter by letter first.
+	if len(rung.Caution) > 0 && r.PostFormValue("read") != "yes" {
+		return answer{}, problem.New(problem.Usage, "the name has not been confirmed", "Read it letter by letter, tick the box, and propose again.")
+	}
+	p, err := u.o.Changes.Propose(r.Context(), []byte(rung.Candidate), r.PostFormValue("reason"), who.By)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{to: proposalURL(p.ID)}, nil
+}
+
+func (u *UI) mark(r *http.Request) (answer, error) {
+	who, err := u.allowed(r, ActReview)
+	if err != nil {
+		return answer{}, err
+	}
+	var until time.Time
+	if days := r.PostFormValue("days"); days != "" && days != "0" {
+		n, err := strconv.Atoi(days)
+		if err != nil || n < 1 || n > 366 {
+			return answer{}, problem.New(problem.Usage, "an expiry is 1 to 366 days away", "")
+		}
+		until = u.o.Clock().AddDate(0, 0, n)
+	}
+	id := r.PathValue("id")
+	if _, err := u.o.Review.Mark(r.Context(), id, r.PostFormValue("status"), r.PostFormValue("reason"), until, who.By); err != nil {
+		return answer{}, err
+	}
+	return answer{to: "/ui/would-blocks/" + id}, nil
 }
 
 // targetOf says what a group's attempts go for, in one line.
