@@ -233,7 +233,11 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	health.Check("streams", behind.err)
 	n.do = commands{gk: n.gk, notary: n.notary, keys: n.keys, bus: n.bus, blobs: blobs, exits: exits}
 	status := n.status(cfg, health, began, exits.dev)
-	pages, err := n.newPages(status)
+	rev, err := n.newReview(cfg, host)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := n.newPages(rev, status)
 	if err != nil {
 		return nil, err
 	}
