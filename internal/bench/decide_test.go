@@ -1,9 +1,13 @@
 package bench
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -60,7 +64,8 @@ func request(t *testing.T) *enforcers.Action {
 
 // TestBenchDecide compares one decision with cedar-go and with a prepared query
 // of OPA, on the same fifty rules and the same request. Ours is given canonical
-// JSON and reads it. The peers are given values: cedar a request made of them for
+// JSON and reads it, and so is the guest in Rust, a third-party module under the
+// same rules, whose memory is put back before each call. The peers are given values: cedar a request made of them for
 // each call, OPA an input made once. cedar_go_from_json reads what ours reads.
 func TestBenchDecide(t *testing.T) {
 	if os.Getenv("GATEHOUSE_BENCH") != "1" {
@@ -72,11 +77,12 @@ func TestBenchDecide(t *testing.T) {
 		t.Fatal(err)
 	}
 	guest, native := ours(t)
-	sides := []struct {
+	type side struct {
 		name  string
 		calls int
-		call  func() error
-	}{
+		call  func() error // nil: it could not be built
+	}
+	sides := []side{
 		{"wasm", 10_000, func() error { return listed(guest.Decide(t.Context(), action)) }},
 		{"native", 40_000, func() error { return listed(native.Decide(t.Context(), action)) }},
 		{"wasm_encoding_the_action", 10_000, func() error {
@@ -86,11 +92,13 @@ func TestBenchDecide(t *testing.T) {
 			}
 			return listed(guest.Decide(t.Context(), b))
 		}},
+		{"rust_guest", 10_000, rustSide(t, action)},
 		{"cedar_go", 5_000, cedarSide(t, a, nil)},
 		{"cedar_go_from_json", 5_000, cedarSide(t, a, action)},
 		{"rego_prepared", 400, regoSide(t, a, false)},
 		{"rego_prepared_parsed_input", 400, regoSide(t, a, true)},
 	}
+	sides = slices.DeleteFunc(sides, func(s side) bool { return s.call == nil })
 	got := make([][]float64, len(sides))
 	for range 7 {
 		for i, s := range sides {
@@ -134,14 +142,18 @@ func listed(v enforcers.Verdict, err error) error {
 	return err
 }
 
-// ours are the built-in enforcer in wasm and the same source compiled natively.
-func ours(t *testing.T) (guest, native enforcers.Enforcer) {
-	t.Helper()
-	var list []string
+// rulesJSON are the rules as a compiled policy has them.
+func rulesJSON() (list []string) {
 	for _, r := range fifty() {
 		list = append(list, fmt.Sprintf(`{"host":"%s","id":"%s","methods":["GET","POST"],"paths":["/v1/**"],"ports":[443],"schemes":["https"]}`, r.host, r.id))
 	}
-	configure := wasm.Configure([]byte(`{"egress":[`+strings.Join(list, ",")+`]}`), wasm.BuiltinParams("egress"))
+	return list
+}
+
+// ours are the built-in enforcer in wasm and the same source compiled natively.
+func ours(t *testing.T) (guest, native enforcers.Enforcer) {
+	t.Helper()
+	configure := wasm.Configure([]byte(`{"egress":[`+strings.Join(rulesJSON(), ",")+`]}`), wasm.BuiltinParams("egress"))
 	h, err := wasm.NewHost(t.Context(), wasm.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -158,6 +170,64 @@ func ours(t *testing.T) (guest, native enforcers.Enforcer) {
 		t.Fatal(err)
 	}
 	return guest, native
+}
+
+// rustSide builds the example of the Rust SDK and puts it under the rules; nil,
+// loudly, without a rustc that has the target (wasm/sdk/test.sh says which).
+func rustSide(t *testing.T, action []byte) func() error {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "allowlist.wasm")
+	var failed error
+	for _, rustc := range []string{os.Getenv("RUSTC"), "rustc", "/usr/bin/rustc"} { // one of rustup often comes first and without the target
+		if rustc == "" {
+			continue
+		}
+		args := []string{"--edition", "2021", "--target", "wasm32-unknown-unknown", "--crate-type", "cdylib", "-C", "opt-level=3", "-C", "panic=abort",
+			"-C", "strip=symbols", "-C", "link-arg=--no-fatal-warnings", "-C", "link-arg=-zstack-size=16384", "-o", out, "../../wasm/sdk/rust/allowlist.rs"}
+		for _, ld := range []string{"wasm-ld", "wasm-ld-19"} {
+			if _, err := exec.LookPath(ld); err == nil {
+				args = append(args, "-C", "linker="+ld)
+			}
+		}
+		text, err := exec.Command(rustc, args...).CombinedOutput()
+		if err == nil {
+			failed = nil
+			break
+		}
+		failed = fmt.Errorf("%s: %w: %.300s", rustc, err, text)
+	}
+	code, err := os.ReadFile(out)
+	if failed != nil || err != nil {
+		fmt.Fprintf(os.Stderr, "BENCH SKIPS THE RUST GUEST: %v\n", errors.Join(failed, err))
+		return nil
+	}
+	h, err := wasm.NewHost(t.Context(), wasm.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close(t.Context()) })
+	m, err := h.Load(t.Context(), "allowlist", code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest, err := m.Enforcer(t.Context(), wasm.Configure([]byte(`{}`), []byte(`{"rules":[`+strings.Join(rulesJSON(), ",")+`]}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := func(action []byte) (string, error) {
+		v, err := guest.Decide(t.Context(), action)
+		return v.Reason, err
+	}
+	if why, err := asked(bytes.Replace(action, []byte("api.good.test"), []byte("api.bad.test"), 1)); err != nil || why != "not_listed" {
+		t.Fatalf("the Rust guest says %q, %v of a host that no rule lists", why, err)
+	}
+	return func() error {
+		why, err := asked(action)
+		if err == nil && why != "listed" {
+			err = errors.New(why)
+		}
+		return err
+	}
 }
 
 // cedarSide makes cedar's request of values, or reads them from action first.
