@@ -24,13 +24,8 @@ type DNS struct {
 }
 
 func newDNS() (*DNS, error) {
-	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+	pc, l, err := listenBoth()
 	if err != nil {
-		return nil, err
-	}
-	l, err := net.Listen("tcp", pc.LocalAddr().String())
-	if err != nil {
-		_ = pc.Close()
 		return nil, err
 	}
 	d := &DNS{addr: pc.LocalAddr().String(), answers: map[string][][]netip.Addr{}, queries: map[string]int{}}
@@ -42,6 +37,26 @@ func newDNS() (*DNS, error) {
 		<-up // Shutdown of a server that has not started does nothing
 	}
 	return d, nil
+}
+
+// listenBoth opens one port for both protocols. One that is free for UDP may be
+// taken for TCP, if only by somebody's outgoing connection: then it tries
+// another.
+func listenBoth() (net.PacketConn, net.Listener, error) {
+	for tries := 0; ; tries++ {
+		pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			return nil, nil, err
+		}
+		l, err := net.Listen("tcp", pc.LocalAddr().String())
+		if err == nil {
+			return pc, l, nil
+		}
+		_ = pc.Close()
+		if tries == 100 {
+			return nil, nil, err
+		}
+	}
 }
 
 func (d *DNS) close() {
