@@ -32,7 +32,10 @@ func prepareInjected(h http.Header) {
 
 // guardAnswer takes out of an answer what must not enter the sandbox and
 // returns its body under watch. An error refuses the whole answer.
-func guardAnswer(resp *http.Response, to authority.Authority, watch []secret.Value) (io.ReadCloser, error) {
+//
+// fields says that the answer may hand out tokens of its own. What a model
+// writes may have fields of any name; it hands out none.
+func guardAnswer(resp *http.Response, to authority.Authority, watch []secret.Value, fields bool) (io.ReadCloser, error) {
 	t := newTripwire(watch)
 	for _, name := range []string{"Set-Cookie", "Set-Cookie2", "Authentication-Info", "Proxy-Authentication-Info"} {
 		delete(resp.Header, name)
@@ -67,7 +70,7 @@ func guardAnswer(resp *http.Response, to authority.Authority, watch []secret.Val
 		return nil, fail(enforcers.CodeAnswerEncoding, "the answer is encoded in a way that hides what it holds", nil)
 	}
 	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	t.fields = err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
+	t.fields = fields && err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
 	return &guarded{ReadCloser: body, t: t}, nil
 }
 

@@ -163,7 +163,7 @@ func TestGuardAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp := answerOf(c.header, c.body)
-			body, err := guardAnswer(resp, place(t), watching())
+			body, err := guardAnswer(resp, place(t), watching(), true)
 			var got []byte
 			if err == nil {
 				got, err = io.ReadAll(body)
