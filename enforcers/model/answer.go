@@ -237,7 +237,7 @@ func (x *call) relay(w http.ResponseWriter, resp *http.Response, d enforcers.Dec
 	x.state.mu.Unlock()
 	x.head(w, resp, d)
 
-	usage := x.c.adapter.usage(stream)
+	usage := x.c.adapter.usage()
 	note := func() {
 		x.state.mu.Lock()
 		x.state.rep = usage.report()
@@ -285,6 +285,8 @@ func (x *call) relay(w http.ResponseWriter, resp *http.Response, d enforcers.Dec
 		if err == io.EOF {
 			if stream {
 				split.finish()
+				usage.end()
+				note()
 			} else if resp.StatusCode < 300 {
 				usage.body(unary)
 				note()

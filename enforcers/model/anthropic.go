@@ -139,11 +139,11 @@ func (anthropic) route(method, path string) (route, string) {
 	}
 }
 
-func (anthropic) queries() []string { return []string{"beta"} }
+func (anthropic) query(pair string) bool { return pair == "beta=true" }
 
 func (anthropic) inspect(r *request, _ route) {
 	r.members(r.root, anthropicBody)
-	r.bound = func(n int64) edit { return insert(r.root, "max_tokens", itoa(n)) }
+	r.bound = func(n int64) edit { return r.set("max_tokens", itoa(n)) }
 }
 
-func (anthropic) usage(stream bool) meter { return &anthropicUsage{stream: stream} }
+func (anthropic) usage() meter { return &anthropicUsage{} }

@@ -61,22 +61,18 @@ func (m *Mediator) turnAway(w http.ResponseWriter, r *door.Request, c *conn, at,
 // query keeps what of the query passes. ME-10: everything else might name a
 // feature.
 func (c *conn) query(r *door.Request, rt *route) bool {
-	kept := []string{}
-	if rt.query != "" {
-		kept = append(kept, rt.query)
-	}
+	var kept []string
 	for pair := range strings.SplitSeq(r.Query, "&") {
-		name, _, _ := strings.Cut(pair, "=")
 		switch {
-		case pair == "", pair == rt.query:
-		case slices.Contains(c.adapter.queries(), name):
+		case pair == "":
+		case c.adapter.query(pair):
 			kept = append(kept, pair)
 		default:
 			return false
 		}
 	}
 	rt.query = strings.Join(kept, "&")
-	return true
+	return rt.needs == "" || slices.Contains(kept, rt.needs)
 }
 
 // foreign says what is wrong with the credentials that stood in a request, ""
@@ -279,13 +275,14 @@ func (x *call) hold() (*spend.Hold, *refusal) {
 		return nil, &refusal{Code: CodeTier}
 	}
 	x.price = price
-	want := min(most, price.MaxOutput)
+	// The rule's bound is for the call, however many answers it asks for.
+	want := min(most/req.answers, price.MaxOutput)
 	if req.asked > 0 {
 		want = min(want, req.asked)
 	}
 	least := max(min(floor, want), req.least)
-	if least > want {
-		return nil, &refusal{Code: CodeBody, Hint: "The thinking budget does not fit into the bound on output tokens."}
+	if least > want || want < 1 { // EG-91
+		return nil, &refusal{Code: CodeBody, Hint: "The thinking budget, or the number of answers, does not fit into the bound on output tokens."}
 	}
 	ask := spend.Ask{
 		Input: req.input(price), Caching: req.caching, Want: want * req.answers, Least: least * req.answers, Each: req.answers, Factor: x.factor,

@@ -256,6 +256,18 @@ func rewrite(b []byte, edits []edit) []byte {
 	return append(out, b[at:]...)
 }
 
+// setIn writes a member that is absent or null.
+func (v *value) setIn(name, raw string) edit {
+	for i := range v.keys {
+		if m := &v.keys[i]; m.kind == null && (m.name == name || toCamel(m.name) == name) {
+			return edit{m.start, m.end, raw}
+		}
+	}
+	return insert(v, name, raw)
+}
+
+func (r *request) set(name, raw string) edit { return r.root.setIn(name, raw) }
+
 // insert adds a member to an object, at its front.
 func insert(o *value, name, raw string) edit {
 	sep := ","

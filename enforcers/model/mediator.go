@@ -88,15 +88,16 @@ type adapter interface {
 	provider() string // as it stands in actions
 	prices() string   // whose price list
 	route(method, path string) (route, string)
-	queries() []string // names of a query that pass
+	query(pair string) bool // whether a pair of the query passes
 	inspect(r *request, rt route)
-	usage(stream bool) meter
+	usage() meter
 }
 
 // route is what a method and path ask for.
 type route struct {
 	path   string // sent
-	query  string // sent besides what passes
+	query  string // what passes of the client's
+	needs  string // a pair that the query must have
 	model  string // when the path names it
 	stream bool   // when the path says so
 	free   bool   // counts tokens only
@@ -126,7 +127,11 @@ func New(o Options) (*Mediator, error) {
 			return nil, err
 		}
 		c.To = to
-		m.conns = append(m.conns, &conn{Connection: c, adapter: a, placeholder: placeholderPrefix + rand.Text()[:26]})
+		one := &conn{Connection: c, adapter: a, placeholder: placeholderPrefix + rand.Text()[:26]}
+		if v := m.vertex(); v != nil && one.onVertex() {
+			one.placeholder = v.placeholder // a metadata server has one token
+		}
+		m.conns = append(m.conns, one)
 	}
 	return m, nil
 }
@@ -144,6 +149,19 @@ func adapterOf(c Connection) (adapter, authority.Authority, error) {
 	switch c.Provider {
 	case "anthropic":
 		a, host = anthropic{}, "api.anthropic.com"
+	case "openai":
+		a, host = openai{}, "api.openai.com"
+	case "google":
+		a, host = gemini{}, "generativelanguage.googleapis.com"
+	case "vertex-gemini", "vertex-anthropic":
+		at, err := vertexHost(c)
+		if err != nil {
+			return nil, authority.Authority{}, err
+		}
+		host, a = at, gemini{project: c.Project, location: c.Location}
+		if c.Provider == "vertex-anthropic" {
+			a = claude{project: c.Project, location: c.Location}
+		}
 	default:
 		return nil, authority.Authority{}, problem.New(CodeUnsupported, fmt.Sprintf("connection %s: provider %s is not mediated", c.Name, c.Provider),
 			"use anthropic, openai, google, vertex-gemini or vertex-anthropic")
@@ -158,7 +176,7 @@ func adapterOf(c Connection) (adapter, authority.Authority, error) {
 // Routes returns the session's routes: base URLs on the door's own host, and
 // the providers' hosts as a whole.
 func (m *Mediator) Routes() []door.Route {
-	return []door.Route{{Match: func(r *door.Request) bool { c, _ := m.find(r); return c != nil }, Handler: door.HandlerFunc(m.serve)}}
+	return []door.Route{{Match: m.isMetadata, Handler: door.HandlerFunc(m.metadata)}, {Match: func(r *door.Request) bool { c, _ := m.find(r); return c != nil }, Handler: door.HandlerFunc(m.serve)}}
 }
 
 // find returns the connection that a request is for, and its path there.
@@ -176,12 +194,20 @@ func (m *Mediator) find(r *door.Request) (*conn, string) {
 		}
 		return nil, ""
 	}
+	// Connections may share a host: the one whose call it is, else the first.
+	var first *conn
 	for _, c := range m.conns {
-		if c.To.SamePlace(r.To) {
+		if !c.To.SamePlace(r.To) {
+			continue
+		}
+		if _, code := c.adapter.route(r.Method, r.Path); code == "" {
 			return c, r.Path
 		}
+		if first == nil {
+			first = c
+		}
 	}
-	return nil, ""
+	return first, r.Path
 }
 
 // Env returns the variables by which clients find the first connection of each
@@ -203,9 +229,25 @@ func (c *conn) environment(base string) map[string]string {
 	switch c.Provider {
 	case "anthropic":
 		return map[string]string{"ANTHROPIC_BASE_URL": base, "ANTHROPIC_API_KEY": c.placeholder}
-	default:
-		return nil
+	case "openai":
+		return map[string]string{"OPENAI_BASE_URL": base + "/v1", "OPENAI_API_KEY": c.placeholder}
+	case "google":
+		return map[string]string{"GOOGLE_GEMINI_BASE_URL": base, "GEMINI_API_KEY": c.placeholder, "GOOGLE_GENAI_USE_VERTEXAI": "false"}
+	case "vertex-gemini":
+		return c.cloud(map[string]string{"GOOGLE_VERTEX_BASE_URL": base, "GOOGLE_GENAI_USE_VERTEXAI": "true"})
+	case "vertex-anthropic":
+		return c.cloud(map[string]string{
+			"ANTHROPIC_VERTEX_BASE_URL": base + "/v1", "ANTHROPIC_VERTEX_PROJECT_ID": c.Project, "CLOUD_ML_REGION": c.Location,
+		})
 	}
+	return nil
+}
+
+// cloud adds what Google's libraries find their place and their credentials by.
+func (c *conn) cloud(env map[string]string) map[string]string {
+	env["GOOGLE_CLOUD_PROJECT"], env["GOOGLE_CLOUD_LOCATION"] = c.Project, c.Location
+	env["GCE_METADATA_HOST"], env["METADATA_SERVER_DETECTION"] = door.Reserved, "assume-present"
+	return env
 }
 
 // enter counts a call and reports whether there is room for it.

@@ -19,6 +19,7 @@ type report struct {
 // meter reads usage from an answer as it passes.
 type meter interface {
 	event(data []byte) // the data of one server-sent event
+	end()              // a stream ended in order
 	body(b []byte)     // a whole answer
 	report() report
 }
@@ -74,13 +75,11 @@ func add(a, b spend.Usage) spend.Usage {
 	}
 }
 
-type anthropicUsage struct {
-	stream bool
-	r      report
-}
+type anthropicUsage struct{ r report }
 
 func (a *anthropicUsage) take(t *anthropicTokens) {
 	a.r.Usage = most(a.r.Usage, t.classes())
+	a.r.extra = a.r.extra || min(t.Input, t.Output, t.Read, t.Written, t.Creation.Short, t.Creation.Long) < 0
 	if t.Tier != "" {
 		a.r.tier = t.Tier
 	}
@@ -136,4 +135,5 @@ func (a *anthropicUsage) body(b []byte) {
 	}
 }
 
+func (a *anthropicUsage) end()           {}
 func (a *anthropicUsage) report() report { return a.r }
