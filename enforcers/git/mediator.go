@@ -34,6 +34,13 @@ type Host struct {
 	Connection   string
 	To           authority.Authority // https
 	Repositories []Repository
+
+	// API is where the connection's REST API is, zero when requests to it are not
+	// mediated. APIPath begins its paths, without a slash at its end; GraphQLPath is
+	// the one of GraphQL, "" for none.
+	API         authority.Authority
+	APIPath     string
+	GraphQLPath string
 }
 
 // Options configure one session's mediator.
@@ -42,8 +49,11 @@ type Options struct {
 	// Placeholder is what the credential helper inside answers. It is the only
 	// credential that a request may bring.
 	Placeholder secret.Value
-	Push        PushOptions
-	Log         *slog.Logger // why a push could not be inspected, or what was found; nil = discarded
+	// Readable are the ids of the session's own repository and of those it may
+	// read: the API is not asked about any other.
+	Readable []string
+	Push     PushOptions
+	Log      *slog.Logger // why a push could not be inspected, or what was found; nil = discarded
 }
 
 // Mediator recognizes the git requests of one session.
@@ -54,7 +64,8 @@ type Mediator struct {
 
 type host struct {
 	Host
-	by map[string]Repository // by canonical path
+	by  map[string]Repository // by canonical path
+	ids map[string]Repository
 }
 
 // New returns the mediator of one session. A repository that is listed twice
@@ -69,16 +80,22 @@ func New(o Options) (*Mediator, error) {
 		if h.To.Scheme() != authority.HTTPS || m.hosts[h.To] != nil {
 			return nil, errors.New("git: connection " + h.Connection + ": its host is not https, or another connection has it")
 		}
-		one := &host{Host: h, by: make(map[string]Repository)}
+		one := &host{Host: h, by: make(map[string]Repository), ids: make(map[string]Repository)}
 		for _, r := range h.Repositories {
 			owner, name, _ := strings.Cut(r.Name, "/")
 			path, bad := canonical(owner, name)
 			if _, twice := one.by[path]; bad || twice || r.ID == "" {
 				return nil, errors.New("git: repository " + r.Name + " is listed twice or is not owner/name")
 			}
-			one.by[path] = r
+			one.by[path], one.ids[r.ID] = r, r
 		}
 		m.hosts[h.To] = one
+		if !h.API.IsZero() && h.API != h.To {
+			if m.hosts[h.API] != nil {
+				return nil, errors.New("git: connection " + h.Connection + ": another connection has its API")
+			}
+			m.hosts[h.API] = one
+		}
 	}
 	return m, nil
 }
@@ -109,8 +126,12 @@ func (m *Mediator) pushElsewhere(w http.ResponseWriter, r *door.Request) {
 // serve handles one request to a host of a connection.
 func (m *Mediator) serve(w http.ResponseWriter, r *door.Request) {
 	h := m.hosts[r.To]
-	t := recognize(r)
 	code := m.credentials(r)
+	if r.To == h.API && (r.To != h.To || r.Path == h.GraphQLPath || strings.HasPrefix(r.Path, h.APIPath+"/")) {
+		m.api(w, r, h, code)
+		return
+	}
+	t := recognize(r)
 	switch {
 	case t.bad:
 		code = enforcers.CodeMalformed
@@ -150,18 +171,5 @@ func (m *Mediator) credentials(r *door.Request) string {
 func (m *Mediator) plain(w http.ResponseWriter, r *door.Request, h *host, code string) {
 	a := r.Action()
 	a.Connection, a.HardSet = h.Connection, code
-	if r.Upgrade != "" {
-		a.HardSet = enforcers.CodeUpgradeRefused
-	}
-	p, d := r.Decide(a)
-	if p == nil {
-		door.Refuse(w, d)
-		return
-	}
-	resp, err := r.Up.Do(p, r.Request)
-	if err != nil {
-		door.Fail(w, d, err)
-		return
-	}
-	door.Relay(w, resp)
+	m.carry(w, r, a, Target{Access: Look})
 }

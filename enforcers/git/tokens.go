@@ -141,13 +141,17 @@ func (c *Credentials) Open(session string, own Repository, siblings []Repository
 // Inject adds the credential for what was permitted, and no other.
 func (c *Credentials) Inject(ctx context.Context, p *enforcers.Permit, r *http.Request) ([]secret.Value, error) {
 	a := p.Action()
-	repository, access := "", Look
+	var repository string
+	var access Access
 	switch {
 	case a.Fetch != nil:
 		repository, access = a.Fetch.Repository, Read
 	case a.Push != nil:
 		repository, access = a.Push.Repository, Write
-	case a.HTTP == nil:
+	case a.HTTP != nil:
+		t := targetOf(r.Context())
+		repository, access = t.Repository, t.Access
+	default:
 		return nil, errors.New("the action is none that this connection has a credential for")
 	}
 	to := p.To()

@@ -75,7 +75,8 @@ const (
 	placeholder             = "gatehouse_git_ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
 
-const egressRules = `{"host":"git.good.test","id":"git.github-main","methods":[],"paths":[],"ports":[443],"schemes":["https"]},` +
+const egressRules = `{"connection":"github-main","host":"api.good.test","id":"egress[1]","methods":["GET","POST","PUT","DELETE"],"paths":["/**"],"ports":[443],"schemes":["https"]},` +
+	`{"host":"git.good.test","id":"git.github-main","methods":[],"paths":[],"ports":[443],"schemes":["https"]},` +
 	`{"host":"free.good.test","id":"egress[0]","methods":["GET","POST"],"paths":["/**"],"ports":[443],"schemes":["https"]}`
 
 // policy is a compiled policy; push is its push section, "" for none.
@@ -93,6 +94,7 @@ type world struct {
 	t     testing.TB
 	root  string // bare repositories
 	site  *outside.Site
+	api   *outside.Site
 	roots *x509.CertPool
 
 	mu       sync.Mutex
@@ -141,6 +143,16 @@ func newWorld(t testing.TB) *world {
 		backend.ServeHTTP(rw, r)
 	})
 	if w.site, err = base.HTTPS("git.good.test", netip.MustParseAddr("93.184.216.35"), serve); err != nil {
+		t.Fatal(err)
+	}
+	if w.api, err = base.HTTPS("api.good.test", netip.MustParseAddr("93.184.216.37"), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		body, _ := io.ReadAll(r.Body)
+		w.seen = append(w.seen, r.Method+" "+r.URL.RequestURI()+" "+string(body))
+		w.auth[r.Header.Get("Authorization")]++
+		_, _ = io.WriteString(rw, `{"answer":"of the API"}`)
+	})); err != nil {
 		t.Fatal(err)
 	}
 	if _, err = base.HTTPS("free.good.test", netip.MustParseAddr("93.184.216.36"), serve); err != nil {
@@ -224,6 +236,7 @@ type session struct {
 	env    []string
 	before []git.Pushing
 	dir    string // where packs wait
+	roots  *x509.CertPool
 	stop   func()
 }
 
@@ -272,11 +285,15 @@ func open(t testing.TB, w *world, s setup) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
+	api, err := authority.New(authority.HTTPS, "api.good.test", 443)
+	if err != nil {
+		t.Fatal(err)
+	}
 	o := git.Options{
-		Hosts: []git.Host{{Connection: "github-main", To: to, Repositories: []git.Repository{
+		Hosts: []git.Host{{Connection: "github-main", To: to, API: api, GraphQLPath: "/graphql", Repositories: []git.Repository{
 			{ID: shopID, Name: "acme/shop"}, {ID: docsID, Name: "acme/docs"}, {ID: otherID, Name: "acme/other"},
 		}}},
-		Placeholder: secret.FromString(placeholder),
+		Placeholder: secret.FromString(placeholder), Readable: []string{shopID, docsID},
 		Push: git.PushOptions{Dir: in.dir, ID: "s-1", Limits: s.limits, Most: s.most, Before: func(_ context.Context, p git.Pushing) error {
 			in.before = append(in.before, p)
 			return nil
@@ -308,6 +325,8 @@ func open(t testing.TB, w *world, s setup) *session {
 		})
 	}
 	t.Cleanup(in.stop)
+	in.roots = x509.NewCertPool()
+	in.roots.AppendCertsFromPEM(ca.Trust())
 	trust := filepath.Join(in.home, "ca.pem")
 	write(t, trust, string(ca.Trust()))
 	in.env = []string{

@@ -153,6 +153,11 @@ func (a *API) AsUser() *github.Client {
 	return a.client(func() (string, error) { return string(a.Token.Reveal()), nil })
 }
 
+// WithToken returns a client under a token that was minted for a session.
+func (a *API) WithToken(token secret.Value) *github.Client {
+	return a.client(func() (string, error) { return string(token.Reveal()), nil })
+}
+
 // Permissions of the tokens that the node mints for itself.
 var (
 	ReadMetadata = github.InstallationPermissions{Metadata: github.String("read")}
