@@ -12,9 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 
 	"gatehouse/gatekeeper"
@@ -44,7 +46,8 @@ func (c *cli) runCommand() *cobra.Command {
 		Use: "run --bundle FILE [--event FILE] [-- COMMAND...]", Short: "Run one session under a bundle, without a server",
 		Long: "Run one session under a bundle, without a server: its own log, one agent, the agent's exit code (3 if refused).\n" +
 			"The event is a normalized event, or a raw body with --endpoint and --kind; its signature is not checked, and the receipts\n" +
-			"say so. Without --event the start itself is the event. Without --keys an ephemeral root signs, and its fingerprint is printed.",
+			"say so. Without --event the start itself is the event. Every run is a log of its own: ORIGIN/run-ID, with keys of its own that\n" +
+			"the root in the --keys folder signs; without --keys an ephemeral root does, and its fingerprint is printed.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.argv = args
 			cfg, err := c.runConfig(cmd)
@@ -67,7 +70,7 @@ func (c *cli) runCommand() *cobra.Command {
 	f.StringVar(&o.event.endpoint, "endpoint", "main", "endpoint that a raw body would have come to")
 	f.StringVar(&o.event.source, "source", "github", "source of that endpoint")
 	f.StringVar(&o.event.kind, "kind", "", "kind of a raw body; default: the file's name up to \"__\"")
-	f.StringVar(&o.keys, "keys", "", "folder of keys made by gatehouse init; default: ephemeral ones")
+	f.StringVar(&o.keys, "keys", "", "folder of keys made by gatehouse key init, its root.key included; default: an ephemeral root")
 	f.StringVar(&o.agent, "agent", "", "claude-code, codex, gemini or opencode instead of the bundle's agent")
 	f.StringVar(&o.mode, "mode", "", "hard: harden a shadow bundle for this run")
 	f.StringVar(&o.export, "receipts", "", "write the session's receipts to this file")
@@ -149,6 +152,21 @@ func (o runOptions) start(now time.Time) (*event.Event, error) {
 
 const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
+// signing returns the keys of the run's own log. A run begins a log at index 0:
+// under a name that it shared with another run, or with the node whose keys
+// these are, the two would be a fork (RC-14).
+func (o runOptions) signing() (*notary.Keys, error) {
+	name := "run-" + strings.ToLower(ulid.Make().String())
+	if o.keys == "" {
+		return notary.NewKeys(defaultOrigin() + "/" + name)
+	}
+	keys, err := notary.LoadKeys(o.keys)
+	if err != nil {
+		return nil, err
+	}
+	return keys.Run(name)
+}
+
 // runSession wires the rooms that one session needs, runs it, and returns the
 // process's exit code.
 func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) (int, error) {
@@ -159,12 +177,7 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 	defer os.RemoveAll(dir)
 	log := slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelWarn}))
 
-	var keys *notary.Keys
-	if o.keys != "" {
-		keys, err = notary.LoadKeys(o.keys)
-	} else {
-		keys, err = notary.NewKeys(defaultOrigin() + "/run")
-	}
+	keys, err := o.signing()
 	if err != nil {
 		return 0, err
 	}
