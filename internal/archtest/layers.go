@@ -12,14 +12,14 @@ type layer struct {
 var layers = []layer{
 	{"leaf", []string{
 		"internal/problem", "internal/canon", "internal/secret", "internal/authority", "internal/netguard",
-		"internal/journal", "internal/journal/faultfs", "internal/blob", "internal/diag", "internal/config", "internal/strictyaml", "internal/outside",
+		"internal/journal", "internal/journal/faultfs", "internal/blob", "internal/diag", "internal/config", "internal/strictyaml", "internal/outside", "internal/clientconf",
 	}},
 	{"nouns", []string{"internal/event", "gatekeeper/bundle", "receipts"}},
 	{"decide", []string{"enforcers"}},
 	{"engines", []string{"wasm/*", "internal/notary", "internal/bus", "internal/secretstore", "internal/secretstore/storetest"}},
 	{"out", []string{"enforcers/upstream", "enforcers/spend"}},
 	{"in", []string{"enforcers/door", "ingest/*", "gatekeeper/sandbox/*"}},
-	{"mediate", []string{"enforcers/git", "enforcers/model", "enforcers/operations", "enforcers/telemetry"}},
+	{"mediate", []string{"enforcers/agent", "enforcers/git", "enforcers/model", "enforcers/operations", "enforcers/telemetry"}},
 	{"keep", []string{"gatekeeper"}},
 	{"look", []string{"internal/view", "internal/review"}},
 	{"serve", []string{"internal/api", "ui/*", "internal/auth"}},
