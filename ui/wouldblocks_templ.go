@@ -1077,7 +1077,7 @@ func explained(t review.Trace) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if len(t.Steps) > 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 87, "<div class=\"scroll\"><table class=\"rows\"><thead><tr><th scope=\"col\">Rule</th><th scope=\"col\">As the bundle has it</th><th scope=\"col\">Admits it?</th></tr></thead> <tbody>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 87, "<div class=\"scroll\" role=\"region\" aria-label=\"The bundle's rules\" tabindex=\"0\"><table class=\"rows\"><thead><tr><th scope=\"col\">Rule</th><th scope=\"col\">As the bundle has it</th><th scope=\"col\">Admits it?</th></tr></thead> <tbody>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

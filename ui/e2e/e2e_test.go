@@ -85,7 +85,7 @@ func send(t *testing.T, hooks, key string) {
 	run := doc["workflow_run"].(map[string]any)
 	run["display_title"] = hostile
 	run["head_branch"] = hostile
-	run["head_commit"].(map[string]any)["message"] = strings.Repeat(hostile, 1+(900<<10)/len(hostile)) // over 1 MiB it is quarantined
+	run["head_commit"].(map[string]any)["message"] = strings.Repeat(hostile, 1+(300<<10)/len(hostile)) // a longer one is quarantined
 	doc["repository"].(map[string]any)["description"] = hostile
 	if b, err = json.Marshal(doc); err != nil {
 		t.Fatal(err)
