@@ -121,7 +121,7 @@ done; args=("${out[@]}")`)
 			if c.lacks == nil {
 				if r.State != "ended" || r.Exit == nil || *r.Exit != 0 {
 					raw, _ := os.ReadFile(filepath.Join(w.folder(id), "probe.json"))
-				t.Fatalf("the control did not run: %+v\n%s", r, raw)
+					t.Fatalf("the control did not run: %+v\n%s", r, raw)
 				}
 				return
 			}

@@ -40,6 +40,7 @@ type past struct {
 	admitted bool
 	self     bool
 	closed   bool
+	parent   string // of a child
 }
 
 // fold is the node state that decisions read: the sessions of this node's own
@@ -108,7 +109,7 @@ func (f *fold) add(r *receipts.Receipt, leaf receipts.Hash) {
 	case receipts.TypeSessionOpen:
 		p := past{
 			event: r.Open.Event, leaf: r.Open.EventLeaf, entity: r.Open.Facts[factEntity], opened: r.T,
-			admitted: r.Open.State == stateAdmitted, self: r.Open.Facts[factSelf] == "true",
+			admitted: r.Open.State == stateAdmitted, self: r.Open.Facts[factSelf] == "true", parent: r.Open.Parent,
 		}
 		if r.Open.Code == string(problem.EventUnsealed) {
 			p.leaf = receipts.Hash{}

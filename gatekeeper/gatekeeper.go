@@ -65,6 +65,7 @@ type Gatekeeper struct {
 	registry   *registry
 	identities map[string]bool
 	queue      *queue
+	below      *queue     // of children
 	applying   sync.Mutex // one Apply at a time
 
 	mu      sync.Mutex
@@ -97,7 +98,7 @@ func New(o Options) (*Gatekeeper, error) {
 	if o.Approvers <= 0 {
 		o.Approvers = 2
 	}
-	g := &Gatekeeper{o: o, fold: newFold(), identities: map[string]bool{}, queue: newQueue(o.Running), live: map[string]*session{}, judging: map[string]bool{}}
+	g := &Gatekeeper{o: o, fold: newFold(), identities: map[string]bool{}, queue: newQueue(o.Running), below: newQueue(o.Running), live: map[string]*session{}, judging: map[string]bool{}}
 	g.registry = &registry{kv: o.Bundles, blobs: o.Blobs, fold: g.fold}
 	for _, id := range o.Identities {
 		g.identities[id] = true
@@ -334,6 +335,9 @@ func (g *Gatekeeper) Retry(ctx context.Context, id string) (Admission, error) {
 	}
 	if !p.closed {
 		return Admission{}, problem.New(problem.Conflict, "session "+id+" has not ended", "kill it first")
+	}
+	if p.parent != "" {
+		return Admission{}, problem.New(problem.Conflict, "session "+id+" is a child", "try its parent again: gatehouse session retry "+p.parent)
 	}
 	return g.again(ctx, p.event, id)
 }

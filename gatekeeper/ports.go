@@ -93,6 +93,8 @@ type Doors interface {
 // DoorSpec is what a door must know of its session.
 type DoorSpec struct {
 	Session  string
+	Parent   string         // the session that started it, "" for a root
+	Opened   time.Time      //
 	Bundle   *bundle.Bundle // in its effective modes
 	Digest   [32]byte       // of the bundle
 	Policy   []byte         // compiled for this session; the configuration of every enforcer

@@ -35,6 +35,8 @@ const (
 type Result struct {
 	Session   string            `json:"session"`
 	Event     string            `json:"event"`
+	Parent    string            `json:"parent,omitempty"`
+	Children  []string          `json:"children,omitempty"` // sessions it started
 	Bundle    string            `json:"bundle"`
 	Mode      string            `json:"mode"`
 	State     string            `json:"state"`  // ended | refused
@@ -61,7 +63,7 @@ type Counts struct {
 
 func (s *session) result(e ending) Result {
 	r := Result{
-		Session: s.id, Event: s.event.ID, Bundle: s.choice.Bundle.Name, Mode: string(s.choice.Bundle.Mode),
+		Session: s.id, Event: s.event.ID, Parent: s.parentID(), Children: s.childIDs(), Bundle: s.choice.Bundle.Name, Mode: string(s.choice.Bundle.Mode),
 		State: e.state, Reason: e.reason, Code: string(e.code), Detail: e.detail, Opened: s.opened.UTC(), Counts: s.recorder.counts(),
 	}
 	if x := e.sandbox; x != nil {

@@ -66,11 +66,18 @@ type session struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when the chain is closed
 
+	parent *session // nil for a root
+	depth  int      // below the root
+
 	mu       sync.Mutex
 	state    string
 	door     Door // nil before it is open
 	recorder *recorder
 	level    int
+
+	children  []*session // started, the oldest first
+	places    int        // taken and not started yet
+	childless bool       // no further child starts
 }
 
 func newSession(g *Gatekeeper, id string, chain Chain, c bundle.Choice, made *prepared, e *event.Event, now time.Time) *session {
@@ -105,6 +112,13 @@ func (g *Gatekeeper) start(s *session) {
 	}
 }
 
+func (s *session) parentID() string {
+	if s.parent == nil {
+		return ""
+	}
+	return s.parent.id
+}
+
 func (s *session) stateNow() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,6 +143,7 @@ func (s *session) run() {
 	ended := s.live()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), finishLimit)
 	defer cancel()
+	s.endChildren(ctx, true)
 	if err := s.finish(ctx, ended); err != nil {
 		// The chain stays open in the journal; the next start closes it as lost.
 		s.g.o.Log.ErrorContext(ctx, "couldn't close a session's chain", slog.String("session", s.id), slog.Any("err", err))
@@ -149,7 +164,13 @@ func (s *session) live() ending {
 	if c := s.choice.Bundle.Session.Concurrency; c != nil {
 		key, limit = s.choice.Bundle.Name+"\x00"+s.choice.Key, c.Max
 	}
-	leave, err := s.g.queue.enter(s.ctx, key, limit)
+	queue := s.g.queue
+	if s.parent != nil {
+		// Children have places of their own: parents that wait for theirs would
+		// otherwise hold all of them.
+		queue = s.g.below
+	}
+	leave, err := queue.enter(s.ctx, key, limit)
 	if err != nil {
 		return s.cut(err)
 	}
@@ -261,7 +282,7 @@ func (s *session) openDoor(give delivered, spec *sandbox.Spec) (shut func(reason
 	s.recorder = newRecorder(s.chain.Recorder(s.doorObs()))
 	door, err = s.g.o.Doors.Open(s.ctx, DoorSpec{
 		Session: s.id, Bundle: s.choice.Bundle, Digest: s.made.digest, Policy: s.made.policy, Subject: s.choice.Subject,
-		Event: give.files[fileEventJSON], Recorder: s.recorder, Dir: s.dir,
+		Event: give.files[fileEventJSON], Recorder: s.recorder, Dir: s.dir, Opened: s.opened, Parent: s.parentID(),
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("couldn't open the door: %w", err)
@@ -274,6 +295,7 @@ func (s *session) openDoor(give delivered, spec *sandbox.Spec) (shut func(reason
 	var once sync.Once
 	return func(reason string) {
 		once.Do(func() {
+			s.endChildren(s.ctx, false)
 			if err := door.Close(reason); err != nil {
 				s.g.o.Log.Warn("couldn't close a door", slog.String("session", s.id), slog.Any("err", err))
 			}

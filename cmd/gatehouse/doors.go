@@ -28,9 +28,11 @@ type doors struct {
 	modules *modules
 	// mediators are asked in this order; what none takes is forwarded plainly.
 	mediators []mediator
-	control   func(context.Context, receipts.Receipt) (receipts.Hash, error) // writes the node's control chain
-	dev       bool
-	log       *slog.Logger
+	// children starts and shows a session's children; nil = none can start.
+	children func() children
+	control  func(context.Context, receipts.Receipt) (receipts.Hash, error) // writes the node's control chain
+	dev      bool
+	log      *slog.Logger
 
 	replacing sync.Mutex // one replace at a time
 	mu        sync.Mutex // guards the fields below

@@ -27,6 +27,10 @@ type mediation struct {
 	Routes []door.Route      // asked in the mediators' order
 	Inside gatekeeper.Inside // variables and files that clients inside need
 	Close  func(code string) error
+
+	// Agent are further resources of the agent's endpoint, by the first part of
+	// their path below agent.Root.
+	Agent map[string]door.Handler
 }
 
 // parts are what mediators are made from.
@@ -59,7 +63,11 @@ func (d *doors) mediate(ctx context.Context, s gatekeeper.DoorSpec, g *enforcers
 		}
 		all = append(all, one)
 	}
-	return all, nil
+	own, err := d.agent(s, all)
+	if err != nil {
+		return nil, errors.Join(err, closeAll(all, "faulted"))
+	}
+	return append(all, own), nil
 }
 
 // closeAll closes mediations, the last one first.

@@ -236,6 +236,7 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 	if err != nil {
 		return 0, err
 	}
+	exits.children = func() children { return gk }
 	if err := gk.Start(ctx); err != nil {
 		return 0, err
 	}

@@ -223,6 +223,8 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		return nil, err
 	}
 
+	exits.children = func() children { return n.gk }
+
 	// Who looks: view -> api.
 	n.view = view.New(n.bus, view.Options{Keyset: n.keys.Keyset()})
 	health := &diag.Health{}

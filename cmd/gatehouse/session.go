@@ -72,6 +72,7 @@ func (c *cli) sessionShow() *cobra.Command {
 			c.field("credentials", s.Policy)
 			c.field("provider", s.Provider)
 			c.field("event", s.Event)
+			c.field("parent", s.Parent)
 			c.field("floor", s.Floor)
 			c.field("observed", fmt.Sprintf("level %d", s.Level))
 			c.field("started", stamp(s.Started))

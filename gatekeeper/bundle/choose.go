@@ -52,7 +52,17 @@ func Choose(all []*Bundle, e *event.Event, repositories map[string]string, now t
 	if i < 0 {
 		return Choice{Code: problem.AmbiguousBundles, Why: names(matching) + " match and none is covered by all others; narrow one or give one a priority"}
 	}
-	c := Choice{Bundle: matching[i], Floor: matching[i].Floor(e)}
+	return choose(matching[i], e, f, now)
+}
+
+// ChooseNamed is Choose for a session that names its bundle: a child's, which no
+// trigger has to match.
+func ChooseNamed(b *Bundle, e *event.Event, repositories map[string]string, now time.Time) Choice {
+	return choose(b, e, FactsOf(e, repositories), now)
+}
+
+func choose(b *Bundle, e *event.Event, f Facts, now time.Time) Choice {
+	c := Choice{Bundle: b, Floor: b.Floor(e)}
 	if err := c.prepare(f); err != nil {
 		c.Code = problem.CodeOf(err)
 		c.Why = err.Error()

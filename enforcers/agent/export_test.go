@@ -1,0 +1,4 @@
+package agent
+
+// Asked is asked, for the fuzzer.
+var Asked = asked
