@@ -1,5 +1,6 @@
 // The page: takes a file and a fingerprint, shows the report. It is also the
-// module that node.mjs runs, where there is no document.
+// module that verify.mjs runs, where there is no document, and that the node's own
+// pages verify with.
 
 import { utf8 } from "./bytes.ts";
 import { givenTime, SECOND } from "./clock.ts";
@@ -73,4 +74,5 @@ function start(): void {
   });
 }
 
-if (typeof document !== "undefined") start();
+// Beside another page's form the script is what it exports, and nothing more.
+if (typeof document !== "undefined" && document.getElementById("form") !== null) start();
