@@ -66,10 +66,9 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// TestSiblings tries every way to another repository, in both modes. None
+// otherRepositories tries every way to another repository, in both modes. None
 // brings a token out, nor a byte from there.
-func TestSiblings(t *testing.T) {
-	w := newWorld(t)
+func otherRepositories(t *testing.T, w *world) {
 	for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
 		s := open(t, w, setup{mode: mode})
 		for name, path := range map[string]string{

@@ -1,0 +1,160 @@
+package git
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+func FuzzPackets(f *testing.F) {
+	for _, s := range []string{"0000", "0005a", "00010002", "0004", "fff0", "ffff", "0003", "zzzz", "00", "0006a\n0000"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		in := packets{r: bytes.NewReader(b), left: 1 << 16}
+		var back []byte
+		for {
+			p, err := in.next()
+			if err != nil {
+				if !errors.Is(err, io.EOF) && !errors.Is(err, errPkt) {
+					t.Fatalf("%v", err)
+				}
+				break
+			}
+			if p.data == nil {
+				back = append(back, "000"...)
+				back = append(back, byte('0'+p.special))
+			} else {
+				back = appendPkt(back, string(p.data))
+			}
+		}
+		if !strings.EqualFold(string(b[:len(back)]), string(back)) {
+			t.Fatalf("%q was read as %q", b, back)
+		}
+	})
+}
+
+func FuzzCommands(f *testing.F) {
+	id, other := strings.Repeat("a", 40), strings.Repeat("b", 40)
+	line := func(s string) []byte { return appendFlush(appendPkt(nil, s)) }
+	for _, s := range [][]byte{
+		line(id + " " + other + " refs/heads/x\x00 report-status side-band-64k atomic"),
+		line(none + " " + id + " refs/tags/v1\x00report-status object-format=sha1 agent=git/2"),
+		line("shallow " + id), line("push-cert\x00report-status"), line(id + " " + other + " refs/heads/x\x00push-options"),
+		line(id + " " + other + " refs/heads/../x"), line(id + " " + other + " refs/heads/x\x00object-format=sha256"), []byte("0000"), []byte("00"),
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := readRequest(bytes.NewReader(b))
+		if err != nil || len(p.commands) == 0 {
+			_ = p.report("ok", "code", []string{"words"})
+			return
+		}
+		if len(p.commands) > maxCommands {
+			t.Fatalf("%d commands", len(p.commands))
+		}
+		// What is sent reads as what was judged.
+		q, err := readRequest(bytes.NewReader(p.encode()))
+		if err != nil {
+			t.Fatalf("%v: %q", err, p.encode())
+		}
+		if len(q.commands) != len(p.commands) || q.atomic != p.atomic {
+			t.Fatalf("%+v became %+v", p, q)
+		}
+		for i := range p.commands {
+			if p.commands[i] != q.commands[i] || !refName(p.commands[i].Ref) {
+				t.Fatalf("%+v became %+v", p.commands[i], q.commands[i])
+			}
+		}
+	})
+}
+
+func FuzzFetchRequest(f *testing.F) {
+	for _, s := range []string{"0014command=ls-refs\n0000", "0012command=fetch\n00010009done\n0000", "0032want " + strings.Repeat("a", 40) + "\n00000009done\n", "0017command=bundle-uri\n0000", ""} {
+		f.Add([]byte(s), 2)
+		f.Add([]byte(s), 0)
+	}
+	f.Fuzz(func(t *testing.T, b []byte, version int) {
+		if fetchCode(b, version) != "" {
+			return
+		}
+		in := packets{r: bytes.NewReader(b), left: maxRequest}
+		for {
+			p, err := in.next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				t.Fatalf("passed, and %v", err)
+			}
+			for _, word := range []string{"command=bundle-uri", "bundle-uri", "packfile-uris", "command=object-info"} {
+				if bytes.HasPrefix(p.data, []byte(word)) {
+					t.Fatalf("passed: %q", p.data)
+				}
+			}
+		}
+	})
+}
+
+func FuzzAdvertisement(f *testing.F) {
+	f.Add([]byte("001e# service=git-upload-pack\n0000000eversion 2\n0015agent=git/2.39.5\n0013ls-refs=unborn\n0026fetch=shallow filter packfile-uris\n0000"))
+	f.Add([]byte("001e# service=git-upload-pack\n0000004895dcfa3633004da0049d3d0fa03f80589cbcaf31 refs/heads/maint\x00multi_ack\n0000"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var out bytes.Buffer
+		a := &advertised{ReadCloser: io.NopCloser(bytes.NewReader(b)), in: packets{r: bytes.NewReader(b), left: 1 << 20}}
+		_, _ = io.Copy(&out, a)
+		if bytes.Contains(out.Bytes(), []byte("packfile-uris")) && bytes.Contains(out.Bytes(), []byte("fetch=packfile-uris")) {
+			t.Fatalf("offered: %q", out.Bytes())
+		}
+		_ = writePushRefs(io.Discard, &packets{r: bytes.NewReader(b), left: 1 << 20})
+	})
+}
+
+func FuzzGraphQL(f *testing.F) {
+	for _, s := range []string{
+		`{"query":"{repository(owner:\"a\",name:\"b\"){id}}"}`, `{"query":"mutation{x}"}`, `{"query":"query($o:String!){repository(owner:$o,name:\"b\"){id}}","variables":{"o":"a"}}`,
+		`{"query":"query{...f} fragment f on Query{...f}"}`, `[]`, `{"query":"{a","variables":null}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		q, err := parseGraphQL(b)
+		if err != nil {
+			return
+		}
+		names, err := q.repositories()
+		if err != nil {
+			return
+		}
+		// What is sent is read as what was judged.
+		again, err := parseGraphQL(q.body)
+		if err != nil {
+			t.Fatalf("%v: %s", err, q.body)
+		}
+		same, err := again.repositories()
+		if err != nil || len(same) != len(names) {
+			t.Fatalf("%v became %v (%v)", names, same, err)
+		}
+		for i := range names {
+			if names[i] != same[i] {
+				t.Fatalf("%v became %v", names, same)
+			}
+		}
+	})
+}
+
+func FuzzPackAnswer(f *testing.F) {
+	f.Add([]byte("000dpackfile\n0009\x01PACK0000"))
+	f.Add([]byte("000dERR no\n0000"))
+	f.Add([]byte("000dpackfile\n00040000"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var out bytes.Buffer
+		_ = copyPack(&out, &packets{r: bytes.NewReader(b), left: 1 << 20})
+		if out.Len() > len(b) {
+			t.Fatal("more came out than went in")
+		}
+	})
+}

@@ -1,0 +1,91 @@
+//go:build linux
+
+package git_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"gatehouse/enforcers"
+	"gatehouse/enforcers/git"
+	"gatehouse/receipts"
+)
+
+// TestBypassMatrix has the rows about git of the bypass matrix, EG-79 to EG-86
+// (the others are in enforcers/door). What only the real git can do is in
+// TestFetch and TestPushRefused, and the API's in TestAPI and TestGraphQL, under
+// the same ids.
+func TestBypassMatrix(t *testing.T) {
+	w := newWorld(t)
+	t.Run("repositories", func(t *testing.T) { otherRepositories(t, w) })
+	const shop = "/acme/shop.git"
+	pack := http.Header{"Content-Type": {"application/x-git-upload-pack-request"}}
+	v2 := http.Header{"Content-Type": {"application/x-git-upload-pack-request"}, "Git-Protocol": {"version=2"}}
+	for name, c := range map[string]struct {
+		host, method, target, body string
+		header                     http.Header
+		status                     int
+		code                       string
+		sent                       int64 // requests that reached the host
+	}{
+		"EG-79_refs":                {method: "GET", target: shop + "/info/refs?service=git-upload-pack", status: 200, sent: 1},
+		"EG-79_service":             {method: "POST", target: shop + "/git-upload-pack", body: "0014command=ls-refs\n0000", header: v2, status: 200, sent: 1},
+		"EG-82_get_on_a_service":    {method: "GET", target: shop + "/git-receive-pack", status: 400, code: enforcers.CodeMalformed},
+		"EG-82_get_on_upload_pack":  {method: "GET", target: shop + "/git-upload-pack", status: 400, code: enforcers.CodeMalformed},
+		"EG-82_post_on_refs":        {method: "POST", target: shop + "/info/refs?service=git-upload-pack", status: 400, code: enforcers.CodeMalformed},
+		"EG-82_query_on_a_service":  {method: "POST", target: shop + "/git-upload-pack?service=git-receive-pack", header: pack, status: 400, code: enforcers.CodeMalformed},
+		"EG-83_two_services":        {method: "GET", target: shop + "/info/refs?service=git-upload-pack&service=git-receive-pack", status: 400, code: enforcers.CodeMalformed},
+		"EG-83_service_twice":       {method: "GET", target: shop + "/info/refs?service=git-upload-pack&service=git-upload-pack", status: 400, code: enforcers.CodeMalformed},
+		"EG-83_encoded_service":     {method: "GET", target: shop + "/info/refs?service=git%2dupload-pack", status: 400, code: enforcers.CodeMalformed},
+		"EG-83_unknown_service":     {method: "GET", target: shop + "/info/refs?service=git-upload-archive", status: 400, code: enforcers.CodeMalformed},
+		"EG-83_wrong_content_type":  {method: "POST", target: shop + "/git-upload-pack", body: "0000", header: http.Header{"Content-Type": {"application/x-git-receive-pack-request"}}, status: 400, code: enforcers.CodeMalformed},
+		"EG-83_protocol_twice":      {method: "GET", target: shop + "/info/refs?service=git-upload-pack", header: http.Header{"Git-Protocol": {"version=2", "version=0"}}, status: 400, code: enforcers.CodeMalformed},
+		"EG-83_unknown_encoding":    {method: "POST", target: shop + "/git-upload-pack", body: "x", header: http.Header{"Content-Type": {"application/x-git-upload-pack-request"}, "Content-Encoding": {"br"}}, status: 400, code: enforcers.CodeMalformed},
+		"EG-84_dumb_refs":           {method: "GET", target: shop + "/info/refs", status: 403, code: git.CodeDumb},
+		"EG-84_dumb_head":           {method: "GET", target: shop + "/HEAD", status: 403, code: git.CodeDumb},
+		"EG-84_dumb_object":         {method: "GET", target: shop + "/objects/info/packs", status: 403, code: git.CodeDumb},
+		"EG-84_alternates":          {method: "GET", target: shop + "/objects/info/http-alternates", status: 403, code: git.CodeDumb},
+		"EG-84_bundle_uri":          {method: "POST", target: shop + "/git-upload-pack", body: "0017command=bundle-uri\n0000", header: v2, status: 403, code: git.CodeUnlistedQ},
+		"EG-84_packfile_uris":       {method: "POST", target: shop + "/git-upload-pack", body: "0012command=fetch\n0001001apackfile-uris https\n0000", header: v2, status: 403, code: git.CodeUnlistedQ},
+		"EG-84_object_info":         {method: "POST", target: shop + "/git-upload-pack", body: "0018command=object-info\n0000", header: v2, status: 403, code: git.CodeUnlistedQ},
+		"EG-84_lfs_batch":           {method: "POST", target: shop + "/info/lfs/objects/batch", body: "{}", header: http.Header{"Content-Type": {"application/vnd.git-lfs+json"}}, status: 403, code: "connection_not_listed"},
+		"EG-85_archive":             {method: "GET", target: "/acme/shop/archive/refs/heads/main.zip", status: 403, code: "connection_not_listed"},
+		"EG-85_raw":                 {method: "GET", target: "/acme/other/raw/main/README", status: 403, code: "connection_not_listed"},
+		"EG-86_push_without_a_host": {host: "free.good.test", method: "POST", target: "/acme/shop.git/git-receive-pack", status: 403, code: "repository_not_listed"},
+		"EG-86_malformed_push":      {method: "POST", target: shop + "/git-receive-pack", body: "00", header: http.Header{"Content-Type": {"application/x-git-upload-pack-request"}}, status: 400, code: enforcers.CodeMalformed},
+		"EG-83_cut_request":         {method: "POST", target: shop + "/git-upload-pack", body: "0032want " + strings.Repeat("a", 40), header: pack, status: 400, code: enforcers.CodeMalformed},
+	} {
+		for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
+			t.Run(name+"/"+string(mode), func(t *testing.T) {
+				s := open(t, w, setup{mode: mode, push: pushBranches})
+				before := w.site.Requests()
+				host, header := c.host, c.header
+				if host == "" {
+					host = "git.good.test"
+				}
+				if header == nil {
+					header = http.Header{}
+				}
+				status, code, text := s.send(t, host, c.method, c.target, c.body, header)
+				s.stop()
+				want := c.code
+				if mode == receipts.Shadow && (want == "connection_not_listed") {
+					want = enforcers.CodeNeedsAuthority // in shadow too nothing passes with the connection
+				}
+				if status != c.status || c.code != "" && code != want {
+					t.Errorf("%d %q, want %d %q: %.200s", status, code, c.status, want, text)
+				}
+				if n := w.site.Requests() - before; n != c.sent {
+					t.Errorf("%d requests reached the host, want %d", n, c.sent)
+				}
+				if len(s.inject.asked()) != int(c.sent) {
+					t.Errorf("credentials were asked for: %q", s.inject.asked())
+				}
+				if len(s.rec.of(enforcers.GitFetch))+len(s.rec.of(enforcers.GitPush))+len(s.rec.of(enforcers.HTTPRequest)) != 1 {
+					t.Error("it has not exactly one decision")
+				}
+			})
+		}
+	}
+}
