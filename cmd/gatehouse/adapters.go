@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"time"
 
 	"gatehouse/gatekeeper"
@@ -18,6 +19,7 @@ import (
 	"gatehouse/internal/journal"
 	"gatehouse/internal/notary"
 	"gatehouse/internal/problem"
+	"gatehouse/internal/view"
 	"gatehouse/receipts"
 )
 
@@ -137,14 +139,31 @@ type commands struct {
 	keys   *notary.Keys
 	bus    *bus.Bus
 	blobs  *blob.Store
-	exits  *doors // nil: sessions keep the modules they were opened with
+	exits  *doors     // nil: sessions keep the modules they were opened with
+	view   *view.View // nil where nobody asks by name: gatehouse run
 }
 
-func (c commands) Kill(ctx context.Context, session string, _ api.Actor) error {
+func (c commands) Kill(ctx context.Context, session string, who api.Actor) error {
+	live := c.gk.Sessions()
+	i := slices.IndexFunc(live, func(l gatekeeper.Live) bool { return l.ID == session })
+	if i >= 0 { // else the gatekeeper says that it does not run
+		if err := c.gk.Note(ctx, gatekeeper.StepKill, live[i].Bundle, session, by(who)); err != nil {
+			return err
+		}
+	}
 	return c.gk.Kill(ctx, session)
 }
 
-func (c commands) Retry(ctx context.Context, session string, _ api.Actor) (string, error) {
+// Retry writes the receipt that names the person before anything starts. The
+// bundle in it is a help for readers: the list may not have the session yet.
+func (c commands) Retry(ctx context.Context, session string, who api.Actor) (string, error) {
+	row, err := c.view.Session(session)
+	if err != nil {
+		row.Bundle = ""
+	}
+	if err := c.gk.Note(ctx, gatekeeper.StepRetry, row.Bundle, session, by(who)); err != nil {
+		return "", err
+	}
 	a, err := c.gk.Retry(ctx, session)
 	return a.Session, err
 }
@@ -154,7 +173,10 @@ func (c commands) Logs(_ context.Context, session string) (io.ReadCloser, error)
 }
 
 // Redeliver lets a stored event start a session again, as if it had come now.
-func (c commands) Redeliver(ctx context.Context, event string, _ api.Actor) (string, error) {
+func (c commands) Redeliver(ctx context.Context, event string, who api.Actor) (string, error) {
+	if err := c.gk.Note(ctx, gatekeeper.StepRedeliver, "", event, by(who)); err != nil {
+		return "", err
+	}
 	a, err := c.gk.Redeliver(ctx, event)
 	return a.Session, err
 }

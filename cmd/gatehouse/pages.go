@@ -4,9 +4,10 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"time"
 
-	"gatehouse/gatekeeper"
 	"gatehouse/internal/api"
+	"gatehouse/internal/auth"
 	"gatehouse/internal/review"
 	"gatehouse/ui"
 )
@@ -27,8 +28,10 @@ func (n *node) newPages(rev *review.Review, status func() api.Status) (*ui.UI, e
 			return out
 		},
 		Who: func(r *http.Request) ui.Person {
-			a := api.ActorOf(r.Context())
-			return ui.Person{By: gatekeeper.By{Name: a.Name, Via: "ui"}, May: func(ui.Act) error { return nil }}
+			id, _ := auth.From(r.Context())
+			return ui.Person{By: callerOf(r.Context()), CSRF: id.CSRF, May: func(act ui.Act) error {
+				return api.Allow(id, auth.Act(act), act == ui.ActApprove, time.Now())
+			}}
 		},
 	})
 }
@@ -36,7 +39,7 @@ func (n *node) newPages(rev *review.Review, status func() api.Status) (*ui.UI, e
 // pageCommands are the commands in the words of the pages.
 type pageCommands struct{ do commands }
 
-func (p pageCommands) by(who ui.Person) api.Actor { return api.Actor{Name: who.By.Name, Via: "ui"} }
+func (p pageCommands) by(who ui.Person) api.Actor { return api.Actor(who.By) }
 
 func (p pageCommands) Kill(ctx context.Context, session string, who ui.Person) error {
 	return p.do.Kill(ctx, session, p.by(who))

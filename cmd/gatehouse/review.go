@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io/fs"
 	"strings"
 
@@ -9,12 +10,21 @@ import (
 	"gatehouse/wasm"
 )
 
+// simulators bounds the enforcers of simulations. They are no instances of the
+// live host: judging the past never makes a session wait.
+const simulators = 16
+
 // newReview makes what people decide from: over the view, the versions that the
 // gatekeeper knows and enforcers of its own.
-func (n *node) newReview(cfg *config.Config, host *wasm.Host) (*review.Review, error) {
+func (n *node) newReview(ctx context.Context, cfg *config.Config, compiled string) (*review.Review, error) {
+	host, err := wasm.NewHost(ctx, wasm.Options{CacheDir: compiled, Instances: simulators})
+	if err != nil {
+		return nil, err
+	}
+	n.onClose(func() { n.logged("review", host.Close(context.WithoutCancel(ctx))) })
 	lint, added := lintContext(cfg, nil), modulesOf(cfg)
 	return review.New(review.Options{
-		View: n.view, Bundles: n.gk, Actions: n.view.Action, Control: n.notary.Control().Append, Host: host,
+		View: n.view, Bundles: n.gk, Actions: n.bus.GetAction, Control: n.notary.Control().Append, Host: host,
 		Module: func(ref string) ([]byte, wasm.Limits, error) {
 			code, settings, err := added.open(ref)
 			return code, settings.limits(), err

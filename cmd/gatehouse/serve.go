@@ -233,9 +233,9 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	health.Check("credentials", n.gk.Credentials)
 	metrics.Gauge("bundles_compatibility", "Bundles in force under the credential policy compatibility.", func() float64 { return float64(n.gk.Weaker()) })
 	health.Check("streams", behind.err)
-	n.do = commands{gk: n.gk, notary: n.notary, keys: n.keys, bus: n.bus, blobs: blobs, exits: exits}
+	n.do = commands{gk: n.gk, notary: n.notary, keys: n.keys, bus: n.bus, blobs: blobs, exits: exits, view: n.view}
 	status := n.status(cfg, health, began, exits.dev)
-	rev, err := n.newReview(cfg, host)
+	rev, err := n.newReview(ctx, cfg, state.wasm)
 	if err != nil {
 		return nil, err
 	}
@@ -243,8 +243,12 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	if err != nil {
 		return nil, err
 	}
+	people, err := n.newAuth(cfg, up, exits.dev)
+	if err != nil {
+		return nil, err
+	}
 	operator, err := api.New(api.Options{
-		View: n.view, UI: pages, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state),
+		View: n.view, UI: pages, Auth: people, Review: reviews{rev}, Proposals: changes{n.gk, rev, cfg.Promotion.Approvers == 1}, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state),
 		Status: status,
 		URL:    cfg.OperatorURL(), Hosts: cfg.OperatorHosts(), Origins: cfg.OperatorOrigins(), Loopback: cfg.TLS == nil, Log: o.log,
 	})

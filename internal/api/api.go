@@ -11,14 +11,16 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"gatehouse/internal/auth"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/view"
 )
 
 // Actor is who asks for a change. Every change is a receipt that names them.
 type Actor struct {
-	Name string // person or token id; "local" on the unix socket
-	Via  string // cli | ui | api
+	Name  string // person, the owner of a token; "local" on the unix socket and behind a login link
+	Via   string // cli | ui | api
+	Token string // id of the API token used, "" if none
 }
 
 // SessionCommands change sessions. Errors are problems.
@@ -66,15 +68,19 @@ type ExportOf struct {
 	Open         []string  // classes of committed values to disclose: paths, refs
 }
 
-// Options wires an API. All fields but Node, UI, Log and Clock are required.
+// Options wires an API. All fields but Auth, Review, Proposals, Node, UI, Log and
+// Clock are required.
 type Options struct {
-	View     *view.View
-	Sessions SessionCommands
-	Events   EventCommands
-	Bundles  BundleCommands
-	Receipts ReceiptCommands
-	Status   func() Status
-	Node     NodeCommands // nil: none
+	View      *view.View
+	Auth      *auth.Auth     // nil: one-time links only
+	Review    ReviewCommands // nil together with Proposals: none of their routes
+	Proposals ProposalCommands
+	Sessions  SessionCommands
+	Events    EventCommands
+	Bundles   BundleCommands
+	Receipts  ReceiptCommands
+	Status    func() Status
+	Node      NodeCommands // nil: none
 
 	URL      string   // of the operator listener as people open it: http://127.0.0.1:8081
 	Hosts    []string // exact Host values the operator listener answers to
@@ -87,10 +93,10 @@ type Options struct {
 
 // API is the operator API.
 type API struct {
-	o     Options
-	mux   *http.ServeMux
-	huma  huma.API
-	login *login
+	o       Options
+	mux     *http.ServeMux
+	huma    huma.API
+	repeats *repeats
 
 	ending context.Context // ends with Stop
 	stop   context.CancelFunc
@@ -114,12 +120,20 @@ func New(o Options) (*API, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	a := &API{o: o, mux: http.NewServeMux(), login: newLogin(o.Clock)}
+	if (o.Review == nil) != (o.Proposals == nil) {
+		return nil, errors.New("api: review and proposals go together")
+	}
+	if o.Auth == nil {
+		var err error
+		if o.Auth, err = auth.New(auth.Options{URL: o.URL, Loopback: o.Loopback, Log: o.Log, Clock: o.Clock}); err != nil {
+			return nil, err
+		}
+	}
+	a := &API{o: o, mux: http.NewServeMux(), repeats: newRepeats(o.Clock)}
 	a.ending, a.stop = context.WithCancel(context.Background())
 	a.huma = humago.New(a.mux, config())
 	a.routes()
-	a.mux.HandleFunc("GET /login/{token}", a.openLink)
-	a.mux.HandleFunc("POST /logout", a.logout)
+	a.logins()
 	a.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, problemOf(problem.NotFound, "no such route", "Read /openapi.yaml."))
 	})
@@ -135,17 +149,27 @@ func (a *API) OpenAPI() ([]byte, error) { return a.huma.OpenAPI().YAML() }
 
 // Operator is the handler of the operator listener.
 func (a *API) Operator() http.Handler {
-	return headers(a.hosts(a.origins(a.authenticated(a.mux))))
+	return headers(a.hosts(a.origins(a.authenticated(a.once(a.mux)))))
 }
 
 // Socket is the handler of the unix socket. Who may open the socket's file may
-// do everything, so there is no other check.
+// do everything that one person may, so there is no other check; a widening still
+// needs people whom an identity provider named.
 func (a *API) Socket() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/", a.mux)
+	mux.Handle("/", a.once(a.mux))
 	a.node(mux)
 	return headers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mux.ServeHTTP(w, r.WithContext(withActor(r.Context(), Actor{Name: "local", Via: "cli"}, true)))
+		id := auth.Identity{Person: auth.Local, Name: auth.Local, Roles: auth.Roles, Kind: auth.KindSocket, At: a.o.Clock()}
+		// Whoever sends a token speaks as its owner, not as the machine's user.
+		if r.Header.Get("Authorization") != "" {
+			var err error
+			if id, err = a.o.Auth.Identify(r); err != nil {
+				refuse(w, a.fail(err))
+				return
+			}
+		}
+		mux.ServeHTTP(w, r.WithContext(withCaller(r.Context(), id, "cli", id.Kind == auth.KindSocket)))
 	}))
 }
 
@@ -153,11 +177,13 @@ type actorKey struct{}
 
 type caller struct {
 	Actor
-	socket bool
+	identity auth.Identity
+	socket   bool
 }
 
-func withActor(ctx context.Context, a Actor, socket bool) context.Context {
-	return context.WithValue(ctx, actorKey{}, caller{a, socket})
+func withCaller(ctx context.Context, id auth.Identity, via string, socket bool) context.Context {
+	ctx = auth.With(ctx, id)
+	return context.WithValue(ctx, actorKey{}, caller{Actor{Name: id.Person, Via: via, Token: id.Token}, id, socket})
 }
 
 // ActorOf returns who asks, for a handler that the API is mounted in front of.

@@ -14,9 +14,14 @@ import (
 )
 
 // operation describes one route; every one may answer with a Problem.
-func (a *API) operation(method, id, path, summary string, status int) huma.Operation {
+func (a *API) operation(n need, method, id, path, summary string, status int) huma.Operation {
+	description := "Needs a role that may " + string(n.act) + "."
+	if n.fresh {
+		description = "Needs a role that may " + string(n.act) + ", and a login that is minutes old."
+	}
 	return huma.Operation{
-		Method: method, OperationID: id, Path: path, Summary: summary, DefaultStatus: status,
+		Description: description,
+		Method:      method, OperationID: id, Path: path, Summary: summary, DefaultStatus: status,
 		MaxBodyBytes: 1 << 20,
 		Responses:    map[string]*huma.Response{"default": a.problemResponse()},
 	}
@@ -36,7 +41,7 @@ func (a *API) document() {
 
 // files adds the routes that answer with bytes instead of JSON.
 func (a *API) files() {
-	file(a, "session-logs", "/v1/sessions/{id}/logs", "The transcript of a session, untrusted", "text/plain; charset=utf-8", "transcript.txt",
+	file(a, read, "session-logs", "/v1/sessions/{id}/logs", "The transcript of a session, untrusted", "text/plain; charset=utf-8", "transcript.txt",
 		func(ctx context.Context, in *ByID, w io.Writer) error {
 			r, err := a.o.Sessions.Logs(ctx, in.ID)
 			if err != nil {
@@ -45,7 +50,7 @@ func (a *API) files() {
 			_, err = io.Copy(w, r)
 			return errors.Join(err, r.Close())
 		})
-	file(a, "receipt-action", "/v1/receipts/{id}/action", "The action that a decision receipt judged, without bodies and values; kept for 30 days", "application/json", "action.json",
+	file(a, read, "receipt-action", "/v1/receipts/{id}/action", "The action that a decision receipt judged, without bodies and values; kept for 30 days", "application/json", "action.json",
 		func(ctx context.Context, in *ByID, w io.Writer) error {
 			b, err := a.o.View.Action(ctx, in.ID)
 			if err != nil {
@@ -54,7 +59,7 @@ func (a *API) files() {
 			_, err = w.Write(b)
 			return err
 		})
-	file(a, "export-receipts", "/v1/receipts/export", "Receipts as one self-contained file; the export is a receipt too", "application/octet-stream", "gatehouse-receipts.txt",
+	file(a, export, "export-receipts", "/v1/receipts/export", "Receipts as one self-contained file; the export is a receipt too", "application/octet-stream", "gatehouse-receipts.txt",
 		func(ctx context.Context, in *struct {
 			Session string    `query:"session" maxLength:"64" doc:"one session; all when left out"`
 			Since   time.Time `query:"since" doc:"with until: the sessions opened in the period"`
@@ -63,18 +68,21 @@ func (a *API) files() {
 		}, w io.Writer) error {
 			return a.o.Receipts.Export(ctx, w, ExportOf(*in), callerOf(ctx).Actor)
 		})
-	file(a, "session-envelope", "/v1/sessions/{id}/envelope", "The digests of a session's receipts as one signed DSSE envelope; handing it out is a receipt too", "application/json", "gatehouse-session.dsse.json",
+	file(a, export, "session-envelope", "/v1/sessions/{id}/envelope", "The digests of a session's receipts as one signed DSSE envelope; handing it out is a receipt too", "application/json", "gatehouse-session.dsse.json",
 		func(ctx context.Context, in *ByID, w io.Writer) error {
 			return a.o.Receipts.Envelope(ctx, w, in.ID, callerOf(ctx).Actor)
 		})
 }
 
-func file[I any](a *API, id, path, summary, contentType, name string, f func(context.Context, *I, io.Writer) error) {
-	op := a.operation(http.MethodGet, id, path, summary, http.StatusOK)
+func file[I any](a *API, n need, id, path, summary, contentType, name string, f func(context.Context, *I, io.Writer) error) {
+	op := a.operation(n, http.MethodGet, id, path, summary, http.StatusOK)
 	op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{
 		contentType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
 	}}
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
+		if err := a.allow(callerOf(ctx), n.act, n.fresh); err != nil {
+			return nil, a.fail(err)
+		}
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
 			w := &lateWriter{hc: hc, header: func() {
 				hc.SetHeader("Content-Type", contentType)

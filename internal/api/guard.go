@@ -2,9 +2,11 @@ package api
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
+	"gatehouse/internal/auth"
 	"gatehouse/internal/problem"
 )
 
@@ -43,8 +45,10 @@ func (a *API) origins(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		origin, safe := r.Header.Get("Origin"), r.Method == http.MethodGet || r.Method == http.MethodHead
 		site := r.Header.Get("Sec-Fetch-Site")
+		// A token is nothing that a browser adds by itself: its bearer is no page.
+		program := r.Header.Get("Authorization") != "" && r.Header.Get("Cookie") == "" && site == ""
 		foreign := origin != "" && !slices.Contains(a.o.Origins, origin) || len(r.Header.Values("Origin")) > 1 ||
-			!safe && (origin == "" || site != "" && site != "same-origin")
+			!safe && (origin == "" && !program || site != "" && site != "same-origin")
 		if foreign {
 			refuse(w, problemOf(problem.OriginNotListed, "this listener does not take requests from that origin", "Use the UI at its own address, or the unix socket."))
 			return
@@ -53,18 +57,42 @@ func (a *API) origins(next http.Handler) http.Handler {
 	})
 }
 
-// authenticated lets a login session through, and the login link itself.
+// authenticated lets through who is logged in or has a token, and the login
+// itself. A form of a page must carry what only that login's pages know.
 func (a *API) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/login/") {
+		if r.Method == http.MethodGet && (r.URL.Path == "/login" || strings.HasPrefix(r.URL.Path, "/login/")) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		name, ok := a.login.who(r)
-		if !ok {
-			refuse(w, problemOf(problem.Unauthenticated, "no login session", "Run gatehouse login on the node's machine and open the link."))
+		id, err := a.o.Auth.Identify(r)
+		if err != nil {
+			if wantsPage(r) && problem.CodeOf(err) == problem.Unauthenticated {
+				http.Redirect(w, r, "/login?"+url.Values{"to": {r.URL.RequestURI()}}.Encode(), http.StatusSeeOther)
+				return
+			}
+			refuse(w, a.fail(err))
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(withActor(r.Context(), Actor{Name: name, Via: "ui"}, false)))
+		via := "ui"
+		switch {
+		case id.Kind == auth.KindToken:
+			via = "api"
+		case strings.HasPrefix(r.URL.Path, "/ui/") && r.Method != http.MethodGet && r.Method != http.MethodHead:
+			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+			if err := auth.CheckForm(id, r); err != nil {
+				refuse(w, a.fail(err))
+				return
+			}
+		}
+		next.ServeHTTP(w, r.WithContext(withCaller(r.Context(), id, via, false)))
 	})
+}
+
+// maxForm bounds a form: a bundle with room.
+const maxForm = 2 << 20
+
+// wantsPage tells a person's browser from a program.
+func wantsPage(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept"), "text/html") && (r.Method == http.MethodGet || r.URL.Path == "/logout")
 }

@@ -96,7 +96,7 @@ func TestEverythingNeedsALogin(t *testing.T) {
 	b := w.operator()
 	for _, path := range []string{
 		"/", "/ui/", "/v1/status", "/v1/sessions", "/v1/receipts/export", "/openapi.yaml", "/openapi.json", "/none",
-		"/v1/../v1/status", "//v1/status", "/login", "/LOGIN/x",
+		"/v1/../v1/status", "//v1/status", "/LOGIN/x", "/loginx",
 	} {
 		r, body := b.do(http.MethodGet, path, "", nil)
 		refused(t, r, body, http.StatusUnauthorized, problem.Unauthenticated)

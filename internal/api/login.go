@@ -1,148 +1,94 @@
 package api
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
+	"fmt"
+	"html"
 	"net/http"
-	"strings"
-	"sync"
+	"net/url"
 	"time"
 
+	"gatehouse/internal/auth"
 	"gatehouse/internal/problem"
 )
-
-const (
-	linkLife   = 60 * time.Second
-	loginLife  = 12 * time.Hour
-	maxLinks   = 16
-	maxLogins  = 256
-	cookieName = "gatehouse_login"
-)
-
-// login keeps one-time links and login sessions, in memory: a restart ends
-// them. Only digests are kept, so that a dump of the process opens nothing.
-type login struct {
-	clock func() time.Time
-
-	mu     sync.Mutex
-	links  map[[32]byte]grant
-	logins map[[32]byte]grant
-}
-
-type grant struct {
-	name    string
-	expires time.Time
-}
-
-func newLogin(clock func() time.Time) *login {
-	return &login{clock: clock, links: map[[32]byte]grant{}, logins: map[[32]byte]grant{}}
-}
-
-// mint adds a grant and returns its token, or false when too many are open.
-func (l *login) mint(to map[[32]byte]grant, name string, life time.Duration, most int) (token string, expires time.Time, ok bool) {
-	b := make([]byte, 32)
-	_, _ = rand.Read(b) // never fails
-	token = base64.RawURLEncoding.EncodeToString(b)
-	now := l.clock()
-	for k, g := range to {
-		if !now.Before(g.expires) {
-			delete(to, k)
-		}
-	}
-	if len(to) >= most {
-		return "", time.Time{}, false
-	}
-	expires = now.Add(life)
-	to[sha256.Sum256([]byte(token))] = grant{name, expires}
-	return token, expires, true
-}
-
-// link makes a one-time link token.
-func (l *login) link(name string) (string, time.Time, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.mint(l.links, name, linkLife, maxLinks)
-}
-
-// open turns a link token into a login session. The link is spent whatever
-// happens next.
-func (l *login) open(token string) (session string, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	k := sha256.Sum256([]byte(token))
-	g, ok := l.links[k]
-	delete(l.links, k)
-	if !ok || !l.clock().Before(g.expires) {
-		return "", false
-	}
-	session, _, ok = l.mint(l.logins, g.name, loginLife, maxLogins)
-	return session, ok
-}
-
-// who returns the name of the request's login session.
-func (l *login) who(r *http.Request) (string, bool) {
-	c, err := r.Cookie(cookieName)
-	if err != nil {
-		return "", false
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	g, ok := l.logins[sha256.Sum256([]byte(c.Value))]
-	if !ok || !l.clock().Before(g.expires) {
-		return "", false
-	}
-	return g.name, true
-}
-
-func (l *login) end(r *http.Request) {
-	if c, err := r.Cookie(cookieName); err == nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.logins, sha256.Sum256([]byte(c.Value)))
-	}
-}
 
 // LoginLink makes a one-time link for the operator listener: single use, 60 s.
 // It is refused unless that listener is bound to loopback.
 func (a *API) LoginLink(name string) (url string, expires time.Time, err error) {
-	if !a.o.Loopback {
-		return "", time.Time{}, problem.New(problem.Unavailable, "login links work on a loopback operator listener only",
-			"Bind listen.operator to 127.0.0.1, or log in with OIDC.")
-	}
-	token, expires, ok := a.login.link(name)
-	if !ok {
-		return "", time.Time{}, problem.New(problem.Unavailable, "too many login links are open", "Wait a minute.")
-	}
-	return strings.TrimSuffix(a.o.URL, "/") + "/login/" + token, expires, nil
+	return a.o.Auth.Link(name)
 }
 
-func (a *API) openLink(w http.ResponseWriter, r *http.Request) {
-	session, ok := "", false
-	if a.o.Loopback && !callerOf(r.Context()).socket {
-		session, ok = a.login.open(r.PathValue("token"))
+// logins adds the routes of logging in and out. They are the only ones that
+// answer without a login, and the socket has none of them.
+func (a *API) logins() {
+	answer := func(f func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			err := error(problem.New(problem.LoginLinkInvalid, "nobody logs in on the socket", "Open the operator listener."))
+			if !callerOf(r.Context()).socket {
+				err = f(w, r)
+			}
+			if err != nil {
+				refuse(w, a.fail(err))
+			}
+		}
 	}
-	if !ok {
-		refuse(w, problemOf(problem.LoginLinkInvalid, "this login link was used or is too old", "Make a new one; each works once, for a minute."))
-		return
-	}
-	http.SetCookie(w, a.cookie(session, int(loginLife/time.Second)))
-	to := "/v1/status"
-	if a.o.UI != nil {
-		to = "/ui/"
-	}
-	http.Redirect(w, r, to, http.StatusSeeOther)
+	a.mux.HandleFunc("GET /login", answer(func(w http.ResponseWriter, r *http.Request) error {
+		a.loginPage(w, r)
+		return nil
+	}))
+	a.mux.HandleFunc("GET /login/oidc", answer(func(w http.ResponseWriter, r *http.Request) error {
+		return a.o.Auth.Begin(w, r, r.URL.Query().Get("to"), r.URL.Query().Has("again"))
+	}))
+	a.mux.HandleFunc("GET /login/oidc/callback", answer(a.o.Auth.Finish))
+	a.mux.HandleFunc("GET /login/{token}", answer(func(w http.ResponseWriter, r *http.Request) error {
+		if err := a.o.Auth.OpenLink(w, r, r.PathValue("token")); err != nil {
+			return err
+		}
+		to := "/v1/status"
+		if a.o.UI != nil {
+			to = "/ui/"
+		}
+		http.Redirect(w, r, to, http.StatusSeeOther)
+		return nil
+	}))
+	a.mux.HandleFunc("POST /logout", func(w http.ResponseWriter, r *http.Request) {
+		a.o.Auth.Logout(w, r)
+		if wantsPage(r) {
+			http.Redirect(w, r, "/login", http.StatusSeeOther)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
 }
 
-func (a *API) logout(w http.ResponseWriter, r *http.Request) {
-	a.login.end(r)
-	http.SetCookie(w, a.cookie("", -1))
-	w.WriteHeader(http.StatusNoContent)
+// loginPage says how to log in. It works without scripts and styles.
+func (a *API) loginPage(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+	how := `<p>This node has no identity provider. On its machine, run <code>gatehouse login</code> and open the link that it prints; it works once, for a minute.</p>`
+	if a.o.Auth.HasOIDC() {
+		q := url.Values{"to": {r.URL.Query().Get("to")}}
+		if r.URL.Query().Has("again") {
+			q.Set("again", "1")
+		}
+		how = `<p><a href="/login/oidc?` + html.EscapeString(q.Encode()) + `">Log in</a></p><p>On the node's machine, <code>gatehouse login</code> prints a link.</p>`
+	}
+	fmt.Fprintf(w, `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Log in - Gatehouse</title></head><body><main><h1>Gatehouse</h1>%s</main></body></html>`, how)
 }
 
-func (a *API) cookie(value string, age int) *http.Cookie {
-	return &http.Cookie{
-		Name: cookieName, Value: value, Path: "/", MaxAge: age,
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: strings.HasPrefix(a.o.URL, "https://"),
+// allow refuses a caller whose roles do not have the act, and one whose login is
+// too old for a step that asks for a fresh one.
+func (a *API) allow(c caller, act auth.Act, fresh bool) error {
+	return Allow(c.identity, act, fresh, a.o.Clock())
+}
+
+// Allow is the one rule by which API, UI and CLI let somebody take a step.
+func Allow(id auth.Identity, act auth.Act, fresh bool, now time.Time) error {
+	if !id.May(act) {
+		return problem.New(problem.Forbidden, "your roles do not allow this: it needs "+string(act), "Ask who administers this node.")
 	}
+	if fresh && !id.Fresh(now) {
+		return problem.New(problem.LoginAgain, "this step needs a login that is minutes old", "Log in again.")
+	}
+	return nil
 }

@@ -45,8 +45,12 @@ func statusOf(c problem.Code) int {
 		return http.StatusBadRequest
 	case problem.Unauthenticated:
 		return http.StatusUnauthorized
-	case problem.OriginNotListed, problem.LoginLinkInvalid:
+	case problem.OriginNotListed, problem.LoginLinkInvalid, problem.Forbidden, problem.LoginAgain, problem.LoginRefused, problem.SelfApproval, problem.PersonUnknown:
 		return http.StatusForbidden
+	case problem.CandidateChanged:
+		return http.StatusPreconditionFailed
+	case problem.RateLimited:
+		return http.StatusTooManyRequests
 	case problem.NotFound:
 		return http.StatusNotFound
 	case problem.Conflict:

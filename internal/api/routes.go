@@ -7,6 +7,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"gatehouse/internal/auth"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/view"
 )
@@ -133,10 +134,10 @@ func (a *API) routes() {
 	}) (view.Page[view.Receipt], error) {
 		return a.o.View.Receipts(ctx, in.ID, in.Cursor, in.Limit)
 	})
-	post(a, "kill-session", "/v1/sessions/{id}/kill", "End a running session", http.StatusAccepted, func(ctx context.Context, in *ByID) (Named, error) {
+	post(a, operate, "kill-session", "/v1/sessions/{id}/kill", "End a running session", http.StatusAccepted, func(ctx context.Context, in *ByID) (Named, error) {
 		return Named{in.ID}, a.o.Sessions.Kill(ctx, in.ID, callerOf(ctx).Actor)
 	})
-	post(a, "retry-session", "/v1/sessions/{id}/retry", "Admit the session's event again", http.StatusCreated, func(ctx context.Context, in *ByID) (Named, error) {
+	post(a, operate, "retry-session", "/v1/sessions/{id}/retry", "Admit the session's event again", http.StatusCreated, func(ctx context.Context, in *ByID) (Named, error) {
 		id, err := a.o.Sessions.Retry(ctx, in.ID, callerOf(ctx).Actor)
 		return Named{id}, err
 	})
@@ -154,7 +155,7 @@ func (a *API) routes() {
 	get(a, "get-event", "/v1/events/{id}", "One event with its facts and its untrusted text", func(ctx context.Context, in *ByID) (view.EventDetail, error) {
 		return a.o.View.Event(ctx, in.ID)
 	})
-	post(a, "redeliver-event", "/v1/events/{id}/redeliver", "Let a stored event start a session again", http.StatusCreated, func(ctx context.Context, in *ByID) (Named, error) {
+	post(a, operate, "redeliver-event", "/v1/events/{id}/redeliver", "Let a stored event start a session again", http.StatusCreated, func(ctx context.Context, in *ByID) (Named, error) {
 		id, err := a.o.Events.Redeliver(ctx, in.ID, callerOf(ctx).Actor)
 		return Named{id}, err
 	})
@@ -166,7 +167,7 @@ func (a *API) routes() {
 		h, err := a.o.View.History(in.ID)
 		return view.Page[view.Change]{Items: h}, err
 	})
-	post(a, "apply-bundle", "/v1/bundles", "Apply one bundle", http.StatusOK, func(ctx context.Context, in *struct {
+	post(a, apply, "apply-bundle", "/v1/bundles", "Apply one bundle", http.StatusOK, func(ctx context.Context, in *struct {
 		RawBody []byte `contentType:"application/yaml"`
 	}) (Applied, error) {
 		return a.o.Bundles.Apply(ctx, in.RawBody, callerOf(ctx).Actor)
@@ -190,29 +191,55 @@ func (a *API) routes() {
 	}) (LogProof, error) {
 		return a.o.Receipts.Prove(ctx, in.ID, in.Seq)
 	})
-	post(a, "login-link", "/v1/login-links", "A one-time login link, on the unix socket only", http.StatusCreated, func(ctx context.Context, _ *none) (Link, error) {
+	post(a, read, "login-link", "/v1/login-links", "A one-time login link, on the unix socket only", http.StatusCreated, func(ctx context.Context, _ *none) (Link, error) {
 		if !callerOf(ctx).socket {
 			return Link{}, problem.New(problem.OriginNotListed, "login links are made on the unix socket only", "Run gatehouse login on the node's machine.")
 		}
 		url, expires, err := a.LoginLink(callerOf(ctx).Name)
 		return Link{url, expires}, err
 	})
+	a.reviews()
+	a.tokens()
 	a.files()
 	a.stream()
 	a.document()
 }
 
+// need is what a caller must be allowed for a route.
+type need struct {
+	act   auth.Act
+	fresh bool // and have logged in minutes ago
+}
+
+var (
+	read       = need{act: auth.Read}
+	export     = need{act: auth.Export}
+	reviewing  = need{act: auth.Review}
+	propose    = need{act: auth.Propose}
+	approve    = need{act: auth.Approve, fresh: true}
+	reject     = need{act: auth.Propose}
+	promote    = need{act: auth.Propose, fresh: true} // where one person is enough, the node asks for approve too
+	narrow     = need{act: auth.Narrow}
+	apply      = need{act: auth.Apply}
+	operate    = need{act: auth.Operate}
+	ownTokens  = need{act: auth.Read}
+	makeTokens = need{act: auth.Read, fresh: true}
+)
+
 // get adds a list or a thing; post adds a command.
 func get[I, O any](a *API, id, path, summary string, f func(context.Context, *I) (O, error)) {
-	register(a, http.MethodGet, id, path, summary, http.StatusOK, f)
+	register(a, read, http.MethodGet, id, path, summary, http.StatusOK, f)
 }
 
-func post[I, O any](a *API, id, path, summary string, status int, f func(context.Context, *I) (O, error)) {
-	register(a, http.MethodPost, id, path, summary, status, f)
+func post[I, O any](a *API, n need, id, path, summary string, status int, f func(context.Context, *I) (O, error)) {
+	register(a, n, http.MethodPost, id, path, summary, status, f)
 }
 
-func register[I, O any](a *API, method, id, path, summary string, status int, f func(context.Context, *I) (O, error)) {
-	huma.Register(a.huma, a.operation(method, id, path, summary, status), func(ctx context.Context, in *I) (*Body[O], error) {
+func register[I, O any](a *API, n need, method, id, path, summary string, status int, f func(context.Context, *I) (O, error)) {
+	huma.Register(a.huma, a.operation(n, method, id, path, summary, status), func(ctx context.Context, in *I) (*Body[O], error) {
+		if err := a.allow(callerOf(ctx), n.act, n.fresh); err != nil {
+			return nil, a.fail(err)
+		}
 		out, err := f(ctx, in)
 		if err != nil {
 			return nil, a.fail(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"gatehouse/internal/auth"
 	"gatehouse/internal/view"
 )
 
@@ -29,12 +30,15 @@ type streamInput struct {
 // session.close with an event named end; asking again from there is 204, which
 // stops a browser's reconnects.
 func (a *API) stream() {
-	op := a.operation(http.MethodGet, "stream-receipts", "/v1/receipts/stream", "Receipts as they become durable, as server-sent events; resumes after Last-Event-ID", http.StatusOK)
+	op := a.operation(read, http.MethodGet, "stream-receipts", "/v1/receipts/stream", "Receipts as they become durable, as server-sent events; resumes after Last-Event-ID", http.StatusOK)
 	op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{
 		"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}},
 	}}
 	op.Responses["204"] = &huma.Response{Description: "the session is closed and everything was read"}
 	huma.Register(a.huma, op, func(ctx context.Context, in *streamInput) (*huma.StreamResponse, error) {
+		if err := a.allow(callerOf(ctx), auth.Read, false); err != nil {
+			return nil, a.fail(err)
+		}
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
 			_, w := humago.Unwrap(hc)
 			if err := a.sendStream(ctx, w, in); err != nil {

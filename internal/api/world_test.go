@@ -254,7 +254,7 @@ func newWorld(t testing.TB, change func(*api.Options)) *world {
 		t.Fatal(err)
 	}
 	o := api.Options{
-		View: w.view, Sessions: w.did, Events: w.did, Bundles: w.did, Receipts: w.did,
+		View: w.view, Review: w.did, Proposals: w.did, Sessions: w.did, Events: w.did, Bundles: w.did, Receipts: w.did,
 		Status: func() api.Status {
 			return api.Status{Node: "n1", Version: "test", Ready: false, Reasons: []api.Reason{{Name: "bus", Code: problem.StreamFenced, Detail: "x"}}}
 		},

@@ -41,6 +41,8 @@ type Config struct {
 	Providers Providers `yaml:"providers,omitempty"`
 	// Promotion rules how a bundle becomes hard.
 	Promotion Promotion `yaml:"promotion,omitempty"`
+	// OIDC is where people log in. Without it only one-time links open the pages.
+	OIDC *OIDC `yaml:"oidc,omitempty"`
 	// Sandbox rules every local sandbox.
 	Sandbox Sandbox `yaml:"sandbox,omitempty"`
 	// InternalNetworks are the prefixes in which a rule's addresses must lie.
@@ -231,6 +233,19 @@ type Providers struct {
 // Promotion rules how many people turn a bundle to hard.
 type Promotion struct {
 	Approvers int `yaml:"approvers,omitempty" validate:"gte=0,lte=5"` // default 2; 1 is recorded as single_approver
+}
+
+// OIDC is an OpenID provider. Its calls leave through the node's own checked
+// exit, so every host that it names in its documents must be listed.
+type OIDC struct {
+	Issuer   string              `yaml:"issuer" validate:"required,url"`
+	ClientID string              `yaml:"client_id" validate:"required,max=256"`
+	Secret   Secret              `yaml:"secret,omitempty"`                                                                                      // none for a public client
+	Hosts    []string            `yaml:"hosts,omitempty" validate:"max=8,dive,hostname_port"`                                                   // host:port of its token and key endpoints, where these are not the issuer's
+	Scopes   []string            `yaml:"scopes,omitempty" validate:"max=8,dive,required"`                                                       // beside openid, email and profile
+	Groups   string              `yaml:"groups,omitempty"`                                                                                      // claim that lists groups; default groups
+	Person   string              `yaml:"person,omitempty" validate:"omitempty,oneof=email sub preferred_username"`                              // claim that receipts name people by; default email, which must be verified
+	Roles    map[string][]string `yaml:"roles" validate:"required,min=1,dive,min=1,dive,oneof=viewer reviewer approver operator admin auditor"` // group -> roles
 }
 
 // Sandbox rules every local sandbox.

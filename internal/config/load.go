@@ -114,6 +114,9 @@ func (c *Config) Private() []string {
 			add(n.App.Key)
 		}
 	}
+	if c.OIDC != nil {
+		add(c.OIDC.Secret)
+	}
 	if c.TLS != nil {
 		out = append(out, c.Path(c.TLS.Key))
 	}
@@ -137,6 +140,11 @@ func (c *Config) resolve(store Lookup) error {
 			if err := e.Secrets[k].resolve(fmt.Sprintf("endpoints[%d].secrets[%d]", i, k), c, store); err != nil {
 				return err
 			}
+		}
+	}
+	if c.OIDC != nil {
+		if err := c.OIDC.Secret.resolve("oidc.secret", c, store); err != nil {
+			return err
 		}
 	}
 	for i := range c.Connections {

@@ -19,15 +19,15 @@ import (
 type Trace struct {
 	Receipt  view.Receipt    `json:"receipt"`
 	Sentence string          `json:"sentence" doc:"what was decided and why, in words made of the bundle's and the node's own terms"`
-	Steps    []Step          `json:"steps" doc:"the bundle's rules in order; empty when no rule could have decided"`
+	Steps    []RuleStep          `json:"steps" doc:"the bundle's rules in order; empty when no rule could have decided"`
 	Needs    []string        `json:"needs" doc:"what would have to be true for this to be allowed"`
 	Digest   string          `json:"digest" doc:"bundle version that was judged by"`
 	Group    string          `json:"group,omitempty" doc:"the group that it belongs to, unless it was allowed"`
 	Action   json.RawMessage `json:"action,omitempty" doc:"what was judged, without bodies and values: the client chose these words; absent when no longer kept"`
 }
 
-// Step is one rule's part.
-type Step struct {
+// RuleStep is one rule's part.
+type RuleStep struct {
 	Rule    string   `json:"rule"`
 	Text    string   `json:"text" doc:"the rule as the bundle has it"`
 	Matches bool     `json:"matches"`
@@ -53,7 +53,7 @@ func (r *Review) Explain(ctx context.Context, session, which string) (Trace, err
 
 func (r *Review) explain(ctx context.Context, s view.Session, d view.Decided) (Trace, error) {
 	dec := d.Receipt.Dec
-	t := Trace{Receipt: d.Row, Steps: []Step{}, Needs: []string{}, Digest: hex.EncodeToString(dec.Policy[:])}
+	t := Trace{Receipt: d.Row, Steps: []RuleStep{}, Needs: []string{}, Digest: hex.EncodeToString(dec.Policy[:])}
 	action, err := r.o.Actions(ctx, d.Leaf)
 	if err == nil {
 		t.Action = action
@@ -76,7 +76,7 @@ func (r *Review) explain(ctx context.Context, s view.Session, d view.Decided) (T
 	case "net.connect", "http.request", "dns.query":
 		for _, x := range rules(b, r.o.Sets) {
 			lacks := x.lacks(at)
-			t.Steps = append(t.Steps, Step{Rule: x.id, Text: text(x), Matches: len(lacks) == 0, Lacks: append([]string{}, lacks...)})
+			t.Steps = append(t.Steps, RuleStep{Rule: x.id, Text: text(x), Matches: len(lacks) == 0, Lacks: append([]string{}, lacks...)})
 		}
 	}
 	if d.Row.Verdict != receipts.CountAllow {
@@ -138,15 +138,15 @@ func sentence(r view.Receipt) string {
 }
 
 // needs words what would have to be true, from the rule that comes nearest.
-func needs(r view.Receipt, t target, steps []Step) []string {
+func needs(r view.Receipt, t target, steps []RuleStep) []string {
 	if why, ok := closed[r.Reason]; ok {
 		return []string{why}
 	}
-	near := slices.IndexFunc(steps, func(s Step) bool { return !s.Matches && len(s.Lacks) > 0 && !strings.HasPrefix(s.Lacks[0], "host ") })
+	near := slices.IndexFunc(steps, func(s RuleStep) bool { return !s.Matches && len(s.Lacks) > 0 && !strings.HasPrefix(s.Lacks[0], "host ") })
 	if near >= 0 {
 		return []string{fmt.Sprintf("rule %s would have to admit it; it has %s", steps[near].Rule, strings.Join(steps[near].Lacks, " and "))}
 	}
-	if slices.ContainsFunc(steps, func(s Step) bool { return s.Matches }) {
+	if slices.ContainsFunc(steps, func(s RuleStep) bool { return s.Matches }) {
 		return []string{"a rule lists it; what refused it is " + r.Reason}
 	}
 	if t.host != "" {

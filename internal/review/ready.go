@@ -59,7 +59,7 @@ func (r *Review) Ready(ctx context.Context, name string) (Readiness, error) {
 	}
 	open, newest := r.undecided(b, sim)
 	now := r.o.Clock()
-	page := "/ui/wouldblocks?q=" + "bundle:" + name
+	page := "/ui/would-blocks?q=" + "bundle:" + name
 	item := func(id string, ok bool, yes, no, link string) {
 		text := yes
 		if !ok {
@@ -73,10 +73,10 @@ func (r *Review) Ready(ctx context.Context, name string) (Readiness, error) {
 	item("quiet", newest.IsZero() || quiet >= quietDays, fmt.Sprintf("no new group in %d days", quietDays), fmt.Sprintf("the newest group appeared %d days ago, and %d quiet days are asked for", quiet, quietDays), page)
 	item("decided", open == 0, "every group is decided", fmt.Sprintf("%d groups are neither allowed nor marked", open), page+"+status:new")
 	unexplained := r.unexplained(b, sim)
-	item("replayed", unexplained == 0 && out.Sessions > 0, "judged again in hard mode, nothing unexplained is refused", fmt.Sprintf("judged again in hard mode, %d groups are refused that nobody marked", unexplained), "/ui/simulate?bundle="+name)
+	item("replayed", unexplained == 0 && out.Sessions > 0, "judged again in hard mode, nothing unexplained is refused", fmt.Sprintf("judged again in hard mode, %d groups are refused that nobody marked", unexplained), "/ui/bundles/"+name)
 	faults, broken := r.health(name)
 	item("faults", faults == 0, "no enforcer failed", fmt.Sprintf("enforcers failed %d times", faults), "/ui/sessions?bundle="+name)
-	item("chain", broken == 0, "the chains of its sessions are whole", fmt.Sprintf("%d sessions have a chain with a gap or an admitted loss", broken), "/ui/receipts")
+	item("chain", broken == 0, "the chains of its sessions are whole", fmt.Sprintf("%d sessions have a chain with a gap or an admitted loss", broken), "/ui/sessions?bundle="+name)
 	if r.o.Checks != nil {
 		out.Items = append(out.Items, r.o.Checks(ctx, b)...)
 	}

@@ -181,7 +181,7 @@ func (b *Bundle) apply(r *receipts.Receipt) {
 			b.Modes = modes
 		}
 	}
-	if r.Type != receipts.TypeModeChange && version != "" {
+	if r.Type == receipts.TypeBundleApply && version != "" { // a policy.change names a module
 		b.Digest, b.Waiting = version, "" // what waited was asked for against the version before
 	}
 }
