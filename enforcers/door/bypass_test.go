@@ -74,6 +74,11 @@ func TestBypassMatrix(t *testing.T) {
 			}
 		}
 	}
+	for name, run := range recordRows {
+		for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
+			t.Run(name+"/"+string(mode), func(t *testing.T) { run(t, o, mode) })
+		}
+	}
 }
 
 func check(t *testing.T, o *outside, r row, mode receipts.Mode, w want) {

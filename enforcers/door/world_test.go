@@ -186,6 +186,8 @@ type setup struct {
 	own      []netip.Addr
 	change   func(*enforcers.Policy)
 	log      *slog.Logger
+	session  string             // "" = s-1
+	recorder enforcers.Recorder // nil = the one that keeps what it is told
 }
 
 // policyOf configures the native built-in egress enforcer.
@@ -224,7 +226,10 @@ func open(t testing.TB, o *outside, s setup) *inside {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := door.NewCA("s-1")
+	if s.session == "" {
+		s.session = "s-1"
+	}
+	ca, err := door.NewCA(s.session)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +239,10 @@ func open(t testing.TB, o *outside, s setup) *inside {
 	if s.change != nil {
 		s.change(&policy)
 	}
-	in.gate = enforcers.NewGate(enforcers.GateOptions{Session: "s-1", Mode: s.mode, Policy: policy, Recorder: in.rec, Dev: true})
+	if s.recorder == nil {
+		s.recorder = in.rec
+	}
+	in.gate = enforcers.NewGate(enforcers.GateOptions{Session: s.session, Mode: s.mode, Policy: policy, Recorder: s.recorder, Dev: true})
 	l, err := net.Listen("unix", in.path)
 	if err != nil {
 		t.Fatal(err)
