@@ -49,6 +49,16 @@ type parts struct {
 // most specific first.
 func mediatorsOf(ctx context.Context, p parts) ([]mediator, error) {
 	var all []mediator
+	models, err := newModels(p)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, models)
+	gits, err := newGits(p)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, gits)
 	return all, nil
 }
 
