@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"gatehouse/enforcers"
-	"gatehouse/internal/bus"
 	"gatehouse/receipts"
 )
 
@@ -15,8 +14,8 @@ import (
 // decision rests on them.
 const actionQueue = 4096
 
-// actions writes GATEHOUSE_ACTIONS: each judged action under the leaf hash of
-// its receipt, without bodies and values.
+// actions writes GATEHOUSE_ACTIONS, or a run's folder: each judged action under
+// the leaf hash of its receipt, without bodies and values.
 type actions struct {
 	queue   chan storedAction
 	dropped atomic.Uint64
@@ -32,18 +31,39 @@ func newActions(log *slog.Logger) *actions {
 	return &actions{queue: make(chan storedAction, actionQueue), log: log}
 }
 
+// actionStore keeps actions: the stream, or a folder.
+type actionStore interface {
+	PutAction(ctx context.Context, leaf string, action []byte) error
+}
+
 // run stores what is queued until ctx ends.
-func (a *actions) run(ctx context.Context, b *bus.Bus) error {
+func (a *actions) run(ctx context.Context, to actionStore) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case s := <-a.queue:
-			if err := b.PutAction(ctx, s.leaf, s.action); err != nil && ctx.Err() == nil {
-				a.dropped.Add(1)
-				a.log.WarnContext(ctx, "action not kept for replay", slog.String("leaf", s.leaf), slog.Any("err", err))
-			}
+			a.put(ctx, to, s)
 		}
+	}
+}
+
+// drain stores what is queued now.
+func (a *actions) drain(ctx context.Context, to actionStore) {
+	for {
+		select {
+		case s := <-a.queue:
+			a.put(ctx, to, s)
+		default:
+			return
+		}
+	}
+}
+
+func (a *actions) put(ctx context.Context, to actionStore, s storedAction) {
+	if err := to.PutAction(ctx, s.leaf, s.action); err != nil && ctx.Err() == nil {
+		a.dropped.Add(1)
+		a.log.WarnContext(ctx, "action not kept for replay", slog.String("leaf", s.leaf), slog.Any("err", err))
 	}
 }
 

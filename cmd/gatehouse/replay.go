@@ -32,8 +32,9 @@ func (c *cli) receiptsReplay() *cobra.Command {
 		Use: "replay SESSION SEQ|LEAF", Short: "Judge an action again and compare verdict and fuel with its receipt",
 		Long: "Judge an action again, with the module and the policy it was judged by, and compare verdict and fuel with its receipt.\n" +
 			"The running node tells receipt and action; its state folder has policy and module. With --export, --action and --policy\n" +
-			"no node is asked. Actions are kept for 30 days without bodies and without the values of queries and headers: what was\n" +
-			"judged by those cannot be judged again, and says so. Exit 3 when the judgement differs.",
+			"no node is asked; what `gatehouse run --receipts FILE` left in FILE.replay stands for the latter two. Actions are kept for\n" +
+			"30 days without bodies and without the values of queries and headers: what was judged by those cannot be judged again,\n" +
+			"and says so. Exit 3 when the judgement differs.",
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := c.replayMaterial(cmd, f, args[0], args[1])
@@ -102,6 +103,9 @@ func (c *cli) replayMaterial(cmd *cobra.Command, f replayFiles, session, which s
 	case d.Rule == enforcers.RuleGate && d.Fault == "":
 		return nil, problem.New(problem.Conflict, fmt.Sprintf("%s was not asked: %s", d.By, d.Reason), "")
 	}
+	if f.export != "" { // what a run left beside its export
+		f.action, f.judgedBy = beside(f.action, replayAction(f.export, leaf)), beside(f.judgedBy, replayPolicy(f.export, session))
+	}
 	if f.action != "" {
 		m.action, err = os.ReadFile(f.action)
 	} else {
@@ -134,6 +138,14 @@ func (c *cli) replayMaterial(cmd *cobra.Command, f replayFiles, session, which s
 		m.limits = s.limits()
 	}
 	return m, err
+}
+
+// beside returns the path that was named, else the other one if it is there.
+func beside(named, other string) string {
+	if _, err := os.Stat(other); named == "" && err == nil {
+		return other
+	}
+	return named
 }
 
 func missing(what string, err error) error {

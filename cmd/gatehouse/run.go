@@ -73,7 +73,7 @@ func (c *cli) runCommand() *cobra.Command {
 	f.StringVar(&o.keys, "keys", "", "folder of keys made by gatehouse key init, its root.key included; default: an ephemeral root")
 	f.StringVar(&o.agent, "agent", "", "claude-code, codex, gemini or opencode instead of the bundle's agent")
 	f.StringVar(&o.mode, "mode", "", "hard: harden a shadow bundle for this run")
-	f.StringVar(&o.export, "receipts", "", "write the session's receipts to this file")
+	f.StringVar(&o.export, "receipts", "", "write the session's receipts to this file, and what replays them to FILE.replay")
 	f.BoolVar(&o.dev, "dev", false, "put the configuration's dev substitutions in force; every receipt says so")
 	_ = cmd.MarkFlagRequired("bundle")
 	return cmd
@@ -213,8 +213,18 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 	if err != nil {
 		return 0, err
 	}
+	var replay *runReplay
+	if o.export != "" {
+		if replay, err = keepReplay(ctx, o.export, log); err != nil {
+			return 0, err
+		}
+		defer replay.stop()
+	}
 	dev := o.dev && !cfg.Dev.Zero()
 	exits := &doors{host: host, up: up, modules: modulesOf(cfg), control: n.Control().Append, dev: dev, log: log}
+	if replay != nil {
+		exits.actions = replay.kept
+	}
 	if exits.mediators, err = mediatorsOf(ctx, parts{cfg: cfg, state: state{dir: dir}, up: up, inject: inject, journal: j, notary: n, dev: dev, log: log}); err != nil {
 		return 0, err
 	}
@@ -251,33 +261,38 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 	if done[0].Result == gatekeeper.ResultRejected {
 		return 0, rejected(done[0])
 	}
-	return c.runEvent(ctx, o, n, j, gk, commands{gk: gk, notary: n, blobs: blobs}, keys)
+	code, session, err := c.runEvent(ctx, o, n, j, gk, commands{gk: gk, notary: n, blobs: blobs}, keys)
+	if err == nil && replay != nil {
+		err = replay.finish(context.WithoutCancel(ctx), dir, session)
+	}
+	return code, err
 }
 
-// runEvent makes the event durable, has it admitted, and waits for the end.
-func (c *cli) runEvent(ctx context.Context, o runOptions, n *notary.Notary, j *journal.Journal, gk *gatekeeper.Gatekeeper, do commands, keys *notary.Keys) (int, error) {
+// runEvent makes the event durable, has it admitted, and waits for the end. It
+// returns the exit code and the session, "" when none was opened.
+func (c *cli) runEvent(ctx context.Context, o runOptions, n *notary.Notary, j *journal.Journal, gk *gatekeeper.Gatekeeper, do commands, keys *notary.Keys) (code int, session string, err error) {
 	e, err := o.start(time.Now())
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	data, err := e.Encode()
 	if err != nil {
-		return 0, fmt.Errorf("couldn't encode the event: %w", err)
+		return 0, "", fmt.Errorf("couldn't encode the event: %w", err)
 	}
 	if _, err := j.Append(journal.Record{Kind: journal.KindEvent, Subject: e.Subject(), Data: data}).Wait(ctx); err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	a, err := gk.Admit(ctx, e, receipts.Leaf(data))
 	if err != nil {
-		return 0, err
+		return 0, a.Session, err
 	}
-	code := exitNegative
+	code = exitNegative
 	if a.Code == "" {
 		stop := context.AfterFunc(ctx, func() { _ = gk.Kill(context.WithoutCancel(ctx), a.Session) })
 		r, err := gk.Wait(context.WithoutCancel(ctx), a.Session)
 		stop()
 		if err != nil {
-			return 0, err
+			return 0, a.Session, err
 		}
 		switch {
 		case r.State == "refused":
@@ -299,17 +314,17 @@ func (c *cli) runEvent(ctx context.Context, o runOptions, n *notary.Notary, j *j
 	if o.export != "" {
 		f, err := os.OpenFile(o.export, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
-			return 0, problem.Wrap(err, problem.Usage, "couldn't write "+o.export, "")
+			return 0, a.Session, problem.Wrap(err, problem.Usage, "couldn't write "+o.export, "")
 		}
 		defer f.Close()
 		if err := n.Export(context.WithoutCancel(ctx), f, notary.Filter{Sessions: []string{a.Session}, Bundles: do.bundle}); err != nil {
-			return 0, err
+			return 0, a.Session, err
 		}
 		if err := f.Sync(); err != nil {
-			return 0, err
+			return 0, a.Session, err
 		}
 	}
-	return code, nil
+	return code, a.Session, nil
 }
 
 // wasmCache is the user's cache folder for compiled modules; "" keeps them in
