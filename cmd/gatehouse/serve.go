@@ -339,6 +339,8 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, pages
 	group.Go(func() error { return n.view.Run(flow) })
 	sealing, sealed := context.WithCancel(flow)
 	noted := make(chan struct{})
+	old := &retention{journal: n.journal, notary: n.notary, bus: n.bus, keep: time.Duration(cfg.Retain), log: n.log}
+	group.Go(func() error { return old.run(ctx) })
 	group.Go(func() error {
 		defer close(noted)
 		return n.notary.Run(sealing)
@@ -443,7 +445,7 @@ func newGatekeeper(ctx context.Context, cfg *config.Config, n *node, o gatekeepe
 	}
 	lint := lintContext(cfg, nil)
 	o.Approvers = cfg.Promotion.Approvers
-	o.Node, o.Journal, o.Notary = cfg.Node, n.journal, chains{n.notary}
+	o.Node, o.Journal, o.Notary = cfg.Node, carried{n.journal}, chains{n.notary}
 	o.Events, o.Claims, o.Bundles = eventStream{n.bus}, bucket{claims}, bucket{bundles}
 	o.Sets, o.Repositories, o.Endpoints, o.Lint = lint.Sets, lint.Repositories, lint.Endpoints, &lint
 	o.Keysets = map[string]*receipts.Keyset{n.keys.Origin(): n.keys.Keyset()}
