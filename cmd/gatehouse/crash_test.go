@@ -325,9 +325,9 @@ func (c *crash) exactlyOnce(j *journal.Journal) {
 	if len(on) != len(c.answered) {
 		c.t.Errorf("%d events on the stream, %d deliveries answered", len(on), len(c.answered))
 	}
-	differ, _, err := compareStreams(c.t.Context(), b, j)
-	if err != nil || len(differ) > 0 {
-		c.t.Errorf("streams and journal: %v, %v", differ, err)
+	streams, err := compareStreams(c.t.Context(), b, j)
+	if err != nil || len(streams.differ) > 0 {
+		c.t.Errorf("streams and journal: %+v, %v", streams, err)
 	}
 }
 

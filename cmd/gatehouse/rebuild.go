@@ -138,12 +138,16 @@ func rebuild(ctx context.Context, cfg *config.Config, log *slog.Logger) (rebuilt
 // check folds the archive of a running node again and compares its streams and
 // its live view with that. What is on its way is waited for.
 func (n *node) check(ctx context.Context, live *view.View) (api.Checked, error) {
-	differ, messages, err := compareStreams(ctx, n.bus, n.journal)
+	streams, err := compareStreams(ctx, n.bus, n.journal)
 	if err != nil {
 		return api.Checked{}, err
 	}
-	got := api.Checked{Messages: messages, Differences: differ}
+	got := api.Checked{Messages: streams.messages, Differences: streams.differ}
 	again := &refold{view: view.New(n.bus, view.Options{Keyset: n.keys.Keyset()}), j: n.journal}
+	// What was let go by the archive is on the streams only, and is taken from them.
+	if err := streams.older(ctx, n.bus, again.view.Fold); err != nil {
+		return api.Checked{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
 	for {
@@ -261,48 +265,95 @@ func compareRows[T any](what string, before, have, after []T, id func(T) string)
 	return out
 }
 
+// compared is what the streams hold beside the archive.
+type compared struct {
+	differ   []string
+	messages uint64
+	before   map[string]int // messages of a subject that are older than the archive
+}
+
 // compareStreams reads the streams and then the archive: what a stream holds of
 // this node must be what the archive holds, in its order, whole up to where the
-// pump said it was. The archive may go on behind that.
-func compareStreams(ctx context.Context, b *bus.Bus, j *journal.Journal) (differ []string, messages uint64, err error) {
+// pump said it was. The archive may go on behind that, and the stream may begin
+// before an archive that let its oldest segments go.
+func compareStreams(ctx context.Context, b *bus.Bus, j *journal.Journal) (*compared, error) {
 	stored := b.Status().Stored
+	c := &compared{before: map[string]int{}}
 	held := map[string][][32]byte{}
-	for _, stream := range []string{bus.Events, bus.Sessions, bus.Log} {
+	for _, stream := range recordStreams {
 		for m, err := range b.Read(ctx, stream, "", 0) {
 			if err != nil {
-				return nil, 0, err
+				return nil, err
 			}
 			held[m.Subject] = append(held[m.Subject], sha256.Sum256(m.Data))
-			messages++
+			c.messages++
 		}
 	}
+	first, trimmed, seen := true, false, map[string]bool{}
 	for group, err := range j.Groups(0) {
 		if err != nil {
-			return nil, 0, fmt.Errorf("couldn't read the archive: %w", err)
+			return nil, fmt.Errorf("couldn't read the archive: %w", err)
+		}
+		if first {
+			first, trimmed = false, group[0].Pos > 1
 		}
 		msgs, err := encode(group)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		for _, m := range msgs {
-			have := held[m.Subject]
+			have, sum := held[m.Subject], sha256.Sum256(m.Data)
+			if trimmed && !seen[m.Subject] {
+				n := slices.Index(have, sum)
+				if n < 0 {
+					n = len(have)
+				}
+				c.before[m.Subject], have = n, have[n:]
+			}
+			seen[m.Subject] = true
 			switch {
 			case len(have) == 0 && group[len(group)-1].Pos > stored:
 			case len(have) == 0:
-				differ = append(differ, fmt.Sprintf("%s lacks a message of position %d", m.Subject, group[0].Pos))
-			case have[0] != sha256.Sum256(m.Data):
-				differ = append(differ, fmt.Sprintf("%s holds other bytes than position %d", m.Subject, group[0].Pos))
+				c.differ = append(c.differ, fmt.Sprintf("%s lacks a message of position %d", m.Subject, group[0].Pos))
+			case have[0] != sum:
+				c.differ = append(c.differ, fmt.Sprintf("%s holds other bytes than position %d", m.Subject, group[0].Pos))
 				fallthrough
 			default:
-				held[m.Subject] = have[1:]
+				have = have[1:]
 			}
+			held[m.Subject] = have
 		}
 	}
 	for subject, left := range held {
-		if len(left) > 0 {
-			differ = append(differ, fmt.Sprintf("%s holds %d messages that the archive does not have", subject, len(left)))
+		switch {
+		case trimmed && !seen[subject]:
+			c.before[subject] = len(left)
+		case len(left) > 0:
+			c.differ = append(c.differ, fmt.Sprintf("%s holds %d messages that the archive does not have", subject, len(left)))
 		}
 	}
-	slices.Sort(differ)
-	return differ, messages, nil
+	slices.Sort(c.differ)
+	return c, nil
+}
+
+// recordStreams are the streams that the journal is the source of.
+var recordStreams = [...]string{bus.Events, bus.Sessions, bus.Log}
+
+// older gives the messages that are older than the archive, in the streams' order.
+func (c *compared) older(ctx context.Context, b *bus.Bus, take func(bus.Msg)) error {
+	if len(c.before) == 0 {
+		return nil
+	}
+	for _, stream := range recordStreams {
+		n := map[string]int{}
+		for m, err := range b.Read(ctx, stream, "", 0) {
+			if err != nil {
+				return err
+			}
+			if n[m.Subject]++; n[m.Subject] <= c.before[m.Subject] {
+				take(m)
+			}
+		}
+	}
+	return nil
 }

@@ -225,6 +225,10 @@ func TestTrimmedJournal(t *testing.T) {
 	t.Cleanup(func() { _ = j.Close() })
 	b := open(t, bus.Options{Dir: t.TempDir()})
 	stop := pumping(t, b, j)
+	control := func(s string) journal.Record {
+		return journal.Record{Kind: journal.KindReceipt, Subject: "gatehouse.v1.control.n1", Data: []byte(s)}
+	}
+	add(t, j, control("first"))
 	for i := range 400 {
 		add(t, j, receipt(i%5, i/5), event(fmt.Sprint(i), fmt.Sprint("event ", i)))
 	}
@@ -233,6 +237,9 @@ func TestTrimmedJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := wanted(t, j)
+	if len(before["gatehouse.v1.control.n1"]) != 1 {
+		t.Fatal("no control record that goes")
+	}
 	if err := j.Trim(b.Status().Stored); err != nil {
 		t.Fatal(err)
 	}
@@ -246,6 +253,12 @@ func TestTrimmedJournal(t *testing.T) {
 	want := append(before[sessionSubject(0)], "session 0 receipt 80")
 	if !slices.Equal(got[sessionSubject(0)], want) || len(got[sessionSubject(9)]) != 1 {
 		t.Fatalf("got %q", got)
+	}
+	// The node's own chain goes on, though the journal holds nothing of it any more.
+	add(t, j, control("second"))
+	stored(t, b, j)
+	if got := contents(t, b, bus.Log)["gatehouse.v1.control.n1"]; !slices.Equal(got, []string{"first", "second"}) {
+		t.Fatalf("control chain %q", got)
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)

@@ -194,6 +194,13 @@ func (b *Bus) match(ctx context.Context, j *journal.Journal, enc Encode, all map
 		clear(r.stored)
 		r.from = end + 1
 	}
+	for k, subject := range own {
+		// What is left of a trimmed journal may not name a subject that goes on.
+		if h := all[k]; trimmed && h != nil && !h.seen {
+			h.seen, h.next = true, h.len()
+			r.ends[subject] = h.last
+		}
+	}
 	for subject, h := range suspects {
 		return nil, b.fence(ctx, subject, h.next, OtherBytes)
 	}

@@ -3,6 +3,7 @@ package journal
 import (
 	"io"
 	"io/fs"
+	"time"
 )
 
 // FS is the file layer under a journal: the real one by default, a faulty one
@@ -36,6 +37,8 @@ type File interface {
 	Truncate(size int64) error
 	// Size returns the size.
 	Size() (int64, error)
+	// Written returns when the file was last changed.
+	Written() (time.Time, error)
 	// Allocate makes sure that the file has disk space for [off, off+n) and is
 	// at least off+n long; new bytes read as zeros. A file system that cannot
 	// allocate returns an error that is errors.ErrUnsupported.

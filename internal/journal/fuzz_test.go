@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"testing"
+	"time"
 )
 
 // FuzzRecords reads a group's body that passed its checksum and still may hold
@@ -133,5 +134,6 @@ func (m memFile) WriteAt([]byte, int64) (int, error)      { panic("read only") }
 func (m memFile) Close() error                            { return nil }
 func (m memFile) Sync() error                             { return nil }
 func (m memFile) Truncate(int64) error                    { panic("read only") }
+func (m memFile) Written() (time.Time, error)             { return time.Time{}, nil }
 func (m memFile) Size() (int64, error)                    { return int64(len(m)), nil }
 func (m memFile) Allocate(int64, int64) error             { panic("read only") }

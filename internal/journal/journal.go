@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"gatehouse/internal/problem"
 )
@@ -286,6 +288,39 @@ func (j *Journal) Err() error {
 		return errFull
 	}
 	return nil
+}
+
+// Before returns the position before which every record was written before t, as
+// far as whole segments tell: 0 when there is no such segment.
+func (j *Journal) Before(t time.Time) (uint64, error) {
+	j.mu.Lock()
+	segments := make([]segment, len(j.segments))
+	for i, s := range j.segments {
+		segments[i] = segment{path: s.path, first: s.first}
+	}
+	j.mu.Unlock()
+	var pos uint64
+	for i, s := range segments[:len(segments)-1] {
+		written, err := j.written(s.path)
+		if err != nil {
+			return 0, fmt.Errorf("age of the journal: %w", err)
+		}
+		if !written.Before(t) {
+			break
+		}
+		pos = segments[i+1].first
+	}
+	return pos, nil
+}
+
+// written returns when a segment was last written to.
+func (j *Journal) written(path string) (time.Time, error) {
+	f, err := j.o.FS.OpenFile(path, os.O_RDONLY, 0)
+	if err != nil {
+		return time.Time{}, err
+	}
+	written, err := f.Written()
+	return written, errors.Join(err, f.Close())
 }
 
 // Trim removes the segments all of whose records lie before the position. The

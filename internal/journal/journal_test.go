@@ -384,6 +384,53 @@ func TestSegmentsTrimAndSnapshots(t *testing.T) {
 	wait(t, j.Append(event("the segment that is written stays")))
 }
 
+// Before goes by whole segments, oldest first, and never names the one that is
+// written to.
+func TestBefore(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, journal.Options{SegmentBytes: 2 << 10})
+	for i := range 100 {
+		wait(t, j.Append(event(fmt.Sprintf("%03d %s", i, strings.Repeat("x", 100)))))
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*.seg"))
+	if err != nil || len(names) < 4 {
+		t.Fatal(names, err)
+	}
+	first := func(i int) (pos uint64) {
+		if _, err := fmt.Sscanf(filepath.Base(names[i]), "%x.seg", &pos); err != nil {
+			t.Fatal(err)
+		}
+		return pos
+	}
+	now := time.Now()
+	age := func(i int, d time.Duration) {
+		if err := os.Chtimes(names[i], now, now.Add(-d)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range names {
+		age(i, time.Hour)
+	}
+	age(0, 9*time.Hour)
+	age(1, 8*time.Hour)
+	age(3, 7*time.Hour) // older than the one before it: it stays with that one
+	for name, c := range map[string]struct {
+		age  time.Duration
+		want uint64
+	}{
+		"none":            {10 * time.Hour, 0},
+		"one":             {8*time.Hour + time.Minute, first(1)},
+		"two":             {6 * time.Hour, first(2)},
+		"all_but_the_end": {time.Minute, first(len(names) - 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, err := j.Before(now.Add(-c.age)); err != nil || got != c.want {
+				t.Errorf("before %v: %d, %v, want %d", c.age, got, err, c.want)
+			}
+		})
+	}
+}
+
 func TestFollow(t *testing.T) {
 	j := open(t, t.TempDir(), journal.Options{SegmentBytes: 2 << 10})
 	const total = 300

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 )
 
 // ErrLocked is returned by FS.Lock when the lock is held elsewhere.
@@ -88,6 +89,14 @@ func (f osFile) Size() (int64, error) {
 		return 0, err
 	}
 	return st.Size(), nil
+}
+
+func (f osFile) Written() (time.Time, error) {
+	st, err := f.f.Stat()
+	if err != nil {
+		return time.Time{}, err
+	}
+	return st.ModTime(), nil
 }
 
 func (f osFile) Allocate(off, n int64) error {
