@@ -3,7 +3,6 @@ package ui
 import (
 	"io"
 	"net/http"
-	"strconv"
 
 	"gatehouse/internal/problem"
 	"gatehouse/internal/view"
@@ -167,31 +166,4 @@ func (u *UI) retry(r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	return answer{to: "/ui/sessions/" + id}, nil
-}
-
-func (u *UI) receipt(r *http.Request) (answer, error) {
-	id := r.PathValue("id")
-	seq, err := strconv.ParseUint(r.PathValue("seq"), 10, 64)
-	if err != nil {
-		return answer{}, problem.New(problem.NotFound, "a receipt is named by its number in the chain", "")
-	}
-	after := ""
-	for {
-		p, err := u.o.View.Receipts(r.Context(), id, after, view.MaxLimit)
-		if err != nil {
-			return answer{}, err
-		}
-		for _, rec := range p.Items {
-			if rec.Seq == seq {
-				action, err := u.o.View.Action(r.Context(), rec.Leaf)
-				if err != nil {
-					action = nil // not kept: the page says so
-				}
-				return answer{title: "Receipt " + r.PathValue("seq"), body: receiptPage(rec, action)}, nil
-			}
-		}
-		if after = p.Next; after == "" {
-			return answer{}, problem.New(problem.NotFound, "the chain has no such receipt", "")
-		}
-	}
 }

@@ -1,14 +1,18 @@
 package ui
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"path"
 	"strings"
+
+	"gatehouse/receipts/verifyjs"
 )
 
 //go:embed static
@@ -33,26 +37,35 @@ var mimes = map[string]string{
 
 func loadAssets() (*assets, error) {
 	a := &assets{urls: map[string]string{}, by: map[string]asset{}}
+	// The second verifier, byte for byte the script of verify.html.
+	_, script, ok1 := bytes.Cut(verifyjs.Page, []byte("<script>"))
+	script, _, ok2 := bytes.Cut(script, []byte("</script>"))
+	if !ok1 || !ok2 {
+		return nil, errors.New("ui: verify.html holds no script")
+	}
+	a.add("verify.js", script)
 	err := fs.WalkDir(files, "static", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		mime, ok := mimes[path.Ext(name)]
-		if !ok {
+		if mimes[path.Ext(name)] == "" {
 			return nil // licences and notes
 		}
 		body, err := files.ReadFile(name)
 		if err != nil {
 			return err
 		}
-		sum := sha256.Sum256(body)
-		base, ext := strings.TrimSuffix(path.Base(name), path.Ext(name)), path.Ext(name)
-		url := fmt.Sprintf("/ui/static/%s-%s%s", base, base64.RawURLEncoding.EncodeToString(sum[:9]), ext)
-		a.urls[path.Base(name)] = url
-		a.by[url] = asset{body, mime}
+		a.add(path.Base(name), body)
 		return nil
 	})
 	return a, err
+}
+
+func (a *assets) add(name string, body []byte) {
+	sum, ext := sha256.Sum256(body), path.Ext(name)
+	url := fmt.Sprintf("/ui/static/%s-%s%s", strings.TrimSuffix(name, ext), base64.RawURLEncoding.EncodeToString(sum[:9]), ext)
+	a.urls[name] = url
+	a.by[url] = asset{body, mimes[ext]}
 }
 
 // ServeHTTP serves one file.

@@ -146,6 +146,7 @@ func New(o Options) (*UI, error) {
 	u.page("POST /ui/sessions/{id}/kill", u.kill)
 	u.page("GET /ui/sessions/{id}/retry", u.askRetry)
 	u.page("POST /ui/sessions/{id}/retry", u.retry)
+	u.page("GET /ui/receipts", u.receipts)
 	u.page("GET /ui/receipts/{id}/{seq}", u.receipt)
 	u.page("GET /ui/events", u.events)
 	u.page("GET /ui/events/{id}", u.event)

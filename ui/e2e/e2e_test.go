@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gatehouse/internal/notary"
 )
 
 const patience = 10 * time.Minute
@@ -56,7 +58,11 @@ func TestUI(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", args...)
-	cmd.Env = append(os.Environ(), "E2E_MODULES="+abs)
+	keys, err := notary.LoadKeys(filepath.Join(filepath.Dir(config), "state", "keys"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), "E2E_MODULES="+abs, "ROOT="+keys.RootFingerprint())
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil || !bytes.HasSuffix(out, []byte("\nok\n")) {

@@ -139,6 +139,22 @@ for (const colorScheme of ["light", "dark"]) {
   await page.context().close();
 }
 
+// The page verifies a session's receipts, and says so of the wrong fingerprint.
+{
+  const page = await open();
+  await page.goto(origin + "/ui/sessions");
+  const session = (await page.$eval("[data-open]", (a) => a.getAttribute("href"))).split("/").pop();
+  for (const [root, exit] of [[process.env.ROOT, "0"], ["00".repeat(32), "4"]]) {
+    await page.goto(origin + "/ui/receipts?session=" + session);
+    await page.fill("#v-root", root);
+    await page.click("[data-verify] button");
+    await page.waitForFunction(() => document.querySelector("#verified").dataset.exit !== undefined);
+    const got = await page.$eval("#verified", (el) => el.dataset.exit);
+    check(got === exit, `verified in the page with ${root.slice(0, 8)}: exit ${got}, want ${exit}`);
+  }
+  await page.context().close();
+}
+
 // Without JavaScript every page says the same.
 {
   const page = await open({ javaScriptEnabled: false });
