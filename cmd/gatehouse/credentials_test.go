@@ -104,6 +104,11 @@ func newRegistryWorld(t *testing.T) *registryWorld {
 		t.Fatal(err)
 	}
 	t.Cleanup(base.Close)
+	return newRegistryWorldIn(t, base)
+}
+
+func newRegistryWorldIn(t *testing.T, base *outside.World) *registryWorld {
+	t.Helper()
 	w := &registryWorld{World: base, dir: nodeDir(t), canary: "canary-" + rand.Text(), at: map[string]*registry{}, sites: map[string]*outside.Site{}}
 	for i, host := range []string{openHost, packagesHost, forgeHost} {
 		token := w.canary
@@ -117,6 +122,16 @@ func newRegistryWorld(t *testing.T) *registryWorld {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// setSecret puts the credential into the store of a configuration.
+func (w *registryWorld) setSecret(t *testing.T, config string) {
+	t.Helper()
+	set := exec.CommandContext(t.Context(), binary, "-c", config, "secret", "set", "packages")
+	set.Stdin = strings.NewReader(w.canary + "\n")
+	if out, err := set.CombinedOutput(); err != nil {
+		t.Fatalf("secret set: %v\n%s", err, out)
+	}
 }
 
 func (w *registryWorld) site(t *testing.T, host string, addr netip.Addr, h http.Handler) {
@@ -157,11 +172,7 @@ egress:
   - {host: %s, encoded_slash: true, connection: packages, env: ACME_TOKEN}
   - {host: %s, paths: ["/api/v3/**"], connection: forge, env: GH_ENTERPRISE_TOKEN}
 %s`, mounts, openHost, packagesHost, forgeHost, rules))
-	set := exec.CommandContext(t.Context(), binary, "-c", filepath.Join(w.dir, "gatehouse.yaml"), "secret", "set", "packages")
-	set.Stdin = strings.NewReader(w.canary + "\n")
-	if out, err := set.CombinedOutput(); err != nil {
-		t.Fatalf("secret set: %v\n%s", err, out)
-	}
+	w.setSecret(t, filepath.Join(w.dir, "gatehouse.yaml"))
 }
 
 // TestCredentialedClients is M-12 and M-13 through everything: an unmodified
