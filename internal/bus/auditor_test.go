@@ -200,13 +200,28 @@ func TestAuditor(t *testing.T) {
 	}
 }
 
-// TestAuditorWithStockCLI reads with the nats command that GATEHOUSE_NATS_CLI
-// names, as docs/auditors.md says.
-func TestAuditorWithStockCLI(t *testing.T) {
-	cli := os.Getenv("GATEHOUSE_NATS_CLI")
-	if cli == "" {
-		t.Skip("GATEHOUSE_NATS_CLI is not set")
+// natsCLI returns the stock nats command: that of GATEHOUSE_NATS_CLI, or the one
+// that `make setup` builds from its module into .tools.
+func natsCLI(t *testing.T) string {
+	t.Helper()
+	for _, path := range []string{os.Getenv("GATEHOUSE_NATS_CLI"), "../../.tools/nats"} {
+		if path == "" {
+			continue
+		}
+		if path, err := filepath.Abs(path); err == nil {
+			if _, err := os.Stat(path); err == nil {
+				return path
+			}
+		}
 	}
+	t.Skip("SKIPPED: THE STOCK nats COMMAND IS NOT THERE (make setup builds it, or name one in GATEHOUSE_NATS_CLI)")
+	return ""
+}
+
+// TestAuditorWithStockCLI reads a session with the stock nats command while it
+// goes on, as docs/auditors.md says, and is refused everything else.
+func TestAuditorWithStockCLI(t *testing.T) {
+	cli := natsCLI(t)
 	a := bus.Auditor{Name: "ann", Session: "S1"}
 	creds, err := a.NewCredentials(nil, time.Time{})
 	if err != nil {
@@ -225,27 +240,68 @@ func TestAuditorWithStockCLI(t *testing.T) {
 	if err := os.WriteFile(file, creds.File, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run := func(args ...string) (string, error) {
-		cmd := exec.CommandContext(context60(t), cli, append([]string{"--server", url, "--nkey", file, "--js-api-prefix", bus.AuditorAPI, "--inbox-prefix", "_INBOX_ann", "--timeout", "2s"}, args...)...)
-		cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	home := t.TempDir()
+	run := func(prefix string, args ...string) (string, error) {
+		flags := []string{"--server", url, "--nkey", file, "--inbox-prefix", "_INBOX_ann", "--timeout", "2s"}
+		if prefix != "" {
+			flags = append(flags, "--js-api-prefix", prefix)
+		}
+		cmd := exec.CommandContext(context60(t), cli, append(flags, args...)...)
+		cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	if out, err := run("consumer", "next", bus.Sessions, "auditor_ann"); err != nil || !strings.Contains(out, "gatehouse.v1.sessions.S1") {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, args := range [][]string{ // RC-46
-		{"stream", "rm", bus.Sessions, "-f"}, {"stream", "purge", bus.Sessions, "-f"}, {"stream", "get", bus.Events, "1"}, {"stream", "get", bus.Actions, "1"},
-		{"consumer", "add", bus.Sessions, "mine", "--pull", "--defaults"}, {"consumer", "add", bus.Sessions, "mine", "--target", "gatehouse.v1.events.a.b.c.d.e", "--defaults"},
-	} {
-		if out, err := run(args...); err == nil {
-			t.Errorf("%v: %s", args, out)
+	next := func(want string) {
+		t.Helper()
+		if out, err := run(bus.AuditorAPI, "consumer", "next", bus.Sessions, "auditor_ann"); err != nil || !strings.Contains(out, "gatehouse.v1.sessions.S1") || !strings.Contains(out, want) {
+			t.Fatalf("%v\n%s", err, out)
 		}
 	}
-	before := contents(t, b, bus.Sessions)
-	_, _ = run("publish", "gatehouse.v1.sessions.S1", "forged") // it reports no refusal
-	if d := cmp.Diff(before, contents(t, b, bus.Sessions)); d != "" {
-		t.Error(d)
+	next("session 1 receipt 0")
+	add(t, j, receipt(2, 1), receipt(1, 1)) // while the session runs
+	stored(t, b, j)
+	next("session 1 receipt 1")
+
+	before := map[string]map[string][]string{}
+	for _, s := range []string{bus.Events, bus.Sessions, bus.Log} {
+		before[s] = contents(t, b, s)
+	}
+	target := eventSubject("squat")
+	config := filepath.Join(home, "push.json")
+	if err := os.WriteFile(config, []byte(`{"deliver_subject":"`+target+`","deliver_policy":"all","ack_policy":"none","replay_policy":"instant"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("RC-46", func(t *testing.T) {
+		for name, args := range map[string][]string{
+			"delete":           {"stream", "rm", bus.Sessions, "-f"},
+			"purge":            {"stream", "purge", bus.Sessions, "-f"},
+			"delete_a_message": {"stream", "rmm", bus.Sessions, "1", "-f"},
+			"update":           {"stream", "edit", bus.Sessions, "--max-msgs", "1", "-f"},
+			"read_events":      {"stream", "get", bus.Events, "1"},
+			"read_actions":     {"stream", "get", bus.Actions, "1"},
+			"pull_consumer":    {"consumer", "add", bus.Sessions, "mine", "--pull", "--defaults"},
+			"push_consumer":    {"consumer", "add", bus.Sessions, "mine", "--config", config},
+			"delete_consumer":  {"consumer", "rm", bus.Sessions, "auditor_ann", "-f"},
+			"of_events":        {"consumer", "next", bus.Events, "gatekeeper"},
+			"of_others":        {"consumer", "next", bus.Sessions, "gatekeeper"},
+		} {
+			for _, prefix := range []string{bus.AuditorAPI, ""} {
+				t.Run(name+map[string]string{"": "_of_the_node"}[prefix], func(t *testing.T) {
+					t.Parallel() // each waits for an answer that does not come
+					out, err := run(prefix, args...)
+					if err == nil || !strings.Contains(out, "permissions violation") {
+						t.Errorf("not refused by the server: %v\n%s", err, out)
+					}
+				})
+			}
+		}
+	})
+	_, _ = run("", "publish", "gatehouse.v1.sessions.S1", "forged") // it reports no refusal
+	_, _ = run("", "publish", target, "forged")
+	for s, was := range before {
+		if d := cmp.Diff(was, contents(t, b, s)); d != "" {
+			t.Errorf("%s has changed: %s", s, d)
+		}
 	}
 }
 
