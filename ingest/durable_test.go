@@ -150,50 +150,52 @@ func compare(t *testing.T, acked map[string]bool, got map[string]int) {
 
 // IN-01: a killed process loses nothing that it acknowledged.
 func TestKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts processes")
-	}
-	body := corpus(t, "github/issue_comment__created.json")
-	for run := range runs(100) {
-		t.Run(fmt.Sprintf("IN-01 run %d", run), func(t *testing.T) {
-			dir := t.TempDir()
-			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), childEnv+"="+dir)
-			cmd.Stderr = os.Stderr
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			url, err := bufio.NewReader(out).ReadString('\n')
-			if err != nil {
-				t.Fatal(err)
-			}
-			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
-			n := &node{t: t, url: strings.TrimSpace(url), client: client}
-			a := &acked{ids: map[string]bool{}}
-			after := 20 + rand.IntN(300)
-			wg := load(t, n, 8, body, a, func(total int) {
-				if total == after {
-					_ = cmd.Process.Kill()
+	t.Run("IN-03_killed", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("starts processes")
+		}
+		body := corpus(t, "github/issue_comment__created.json")
+		for run := range runs(100) {
+			t.Run(fmt.Sprintf("IN-01 run %d", run), func(t *testing.T) {
+				dir := t.TempDir()
+				cmd := exec.Command(os.Args[0])
+				cmd.Env = append(os.Environ(), childEnv+"="+dir)
+				cmd.Stderr = os.Stderr
+				out, err := cmd.StdoutPipe()
+				if err != nil {
+					t.Fatal(err)
 				}
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				url, err := bufio.NewReader(out).ReadString('\n')
+				if err != nil {
+					t.Fatal(err)
+				}
+				client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
+				n := &node{t: t, url: strings.TrimSpace(url), client: client}
+				a := &acked{ids: map[string]bool{}}
+				after := 20 + rand.IntN(300)
+				wg := load(t, n, 8, body, a, func(total int) {
+					if total == after {
+						_ = cmd.Process.Kill()
+					}
+				})
+				wg.Wait()
+				_ = cmd.Wait()
+				client.CloseIdleConnections()
+				j, err := journal.Open(filepath.Join(dir, "journal"), journal.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer j.Close()
+				if len(a.copy()) < after {
+					t.Fatalf("only %d acknowledged", len(a.copy()))
+				}
+				compare(t, a.copy(), stored(t, j))
 			})
-			wg.Wait()
-			_ = cmd.Wait()
-			client.CloseIdleConnections()
-			j, err := journal.Open(filepath.Join(dir, "journal"), journal.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer j.Close()
-			if len(a.copy()) < after {
-				t.Fatalf("only %d acknowledged", len(a.copy()))
-			}
-			compare(t, a.copy(), stored(t, j))
-		})
-	}
+		}
+	})
 }
 
 // IN-02: a power cut keeps everything that was acknowledged before it, and a
@@ -239,46 +241,48 @@ func TestPowerCut(t *testing.T) {
 // IN-13, IN-14: neither a credential in the body nor a header that is not on
 // the list reaches the disk or the log.
 func TestCanaries(t *testing.T) {
-	var log bytes.Buffer
-	n := start(t, nodeOptions{log: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	ping := bytes.Replace(corpus(t, "github/ping__default.json"), []byte(`"config":{`), []byte(`"config":{"secret":"canary-body",`), 1)
-	large := bytes.Replace(ping, []byte(`"zen":"`), []byte(`"zen":"`+strings.Repeat("long ", 120_000)), 1)
-	twin := bytes.Replace(ping, []byte(`"zen":"`), []byte(`"ZEN":1,"zen":"`), 1)
-	canaries := map[string][]string{"Authorization": {"canary-header"}, "Cookie": {"canary-header"}, "X-Hub-Signature": {"sha1=canary-header"}, "X-Any": {"canary-header"}}
-	for name, body := range map[string][]byte{"small": ping, "large": large, "twin": twin} {
-		if !bytes.Contains(body, []byte("canary-body")) {
-			t.Fatalf("%s holds no canary", name)
+	t.Run("IN-14_secret_bearing_headers", func(t *testing.T) {
+		var log bytes.Buffer
+		n := start(t, nodeOptions{log: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+		ping := bytes.Replace(corpus(t, "github/ping__default.json"), []byte(`"config":{`), []byte(`"config":{"secret":"canary-body",`), 1)
+		large := bytes.Replace(ping, []byte(`"zen":"`), []byte(`"zen":"`+strings.Repeat("long ", 120_000)), 1)
+		twin := bytes.Replace(ping, []byte(`"zen":"`), []byte(`"ZEN":1,"zen":"`), 1)
+		canaries := map[string][]string{"Authorization": {"canary-header"}, "Cookie": {"canary-header"}, "X-Hub-Signature": {"sha1=canary-header"}, "X-Any": {"canary-header"}}
+		for name, body := range map[string][]byte{"small": ping, "large": large, "twin": twin} {
+			if !bytes.Contains(body, []byte("canary-body")) {
+				t.Fatalf("%s holds no canary", name)
+			}
+			if a := n.send(delivery{body: body, kind: "ping", header: canaries}); a.code != 200 {
+				t.Fatalf("%s answered %d %s", name, a.code, a.raw)
+			}
 		}
-		if a := n.send(delivery{body: body, kind: "ping", header: canaries}); a.code != 200 {
-			t.Fatalf("%s answered %d %s", name, a.code, a.raw)
+		if a := n.send(delivery{body: ping, key: "another secret, which nobody set", header: canaries}); a.code != 401 || strings.Contains(a.raw, "canary") {
+			t.Errorf("answered %d %s", a.code, a.raw)
 		}
-	}
-	if a := n.send(delivery{body: ping, key: "another secret, which nobody set", header: canaries}); a.code != 401 || strings.Contains(a.raw, "canary") {
-		t.Errorf("answered %d %s", a.code, a.raw)
-	}
-	if got := len(n.events()); got != 3 {
-		t.Fatalf("stored %d events, want 3", got)
-	}
-	n.stop()
-	if log.Len() == 0 {
-		t.Error("nothing was logged")
-	}
-	files := 0
-	err := filepath.WalkDir(n.dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if got := len(n.events()); got != 3 {
+			t.Fatalf("stored %d events, want 3", got)
+		}
+		n.stop()
+		if log.Len() == 0 {
+			t.Error("nothing was logged")
+		}
+		files := 0
+		err := filepath.WalkDir(n.dir, func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			files++
+			b, err := os.ReadFile(path)
+			if bytes.Contains(b, []byte("canary")) {
+				t.Errorf("IN-13, IN-14: %s holds a canary", path)
+			}
 			return err
+		})
+		if err != nil || files < 3 {
+			t.Errorf("looked at %d files: %v", files, err)
 		}
-		files++
-		b, err := os.ReadFile(path)
-		if bytes.Contains(b, []byte("canary")) {
-			t.Errorf("IN-13, IN-14: %s holds a canary", path)
+		if bytes.Contains(log.Bytes(), []byte("canary")) || bytes.Contains(log.Bytes(), []byte(key1)) {
+			t.Errorf("IN-14: the log holds a canary: %s", log.Bytes())
 		}
-		return err
 	})
-	if err != nil || files < 3 {
-		t.Errorf("looked at %d files: %v", files, err)
-	}
-	if bytes.Contains(log.Bytes(), []byte("canary")) || bytes.Contains(log.Bytes(), []byte(key1)) {
-		t.Errorf("IN-14: the log holds a canary: %s", log.Bytes())
-	}
 }

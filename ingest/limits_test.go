@@ -164,20 +164,22 @@ func TestStalledBodies(t *testing.T) {
 
 // IN-09: the rate of an endpoint is spent by verified deliveries only.
 func TestRateAfterAuthentication(t *testing.T) {
-	n := start(t, nodeOptions{endpoints: []ingest.Endpoint{{Name: "main", Source: gh(t, key1), Rate: 0.001, Burst: 1}}})
-	body := corpus(t, "github/issue_comment__created.json")
-	for range 20 {
-		if a := n.send(delivery{body: body, key: "another secret, which nobody set"}); a.code != 401 {
-			t.Fatalf("IN-09: stranger answered %d", a.code)
+	t.Run("IN-09_strangers_cannot_use_up_the_rate", func(t *testing.T) {
+		n := start(t, nodeOptions{endpoints: []ingest.Endpoint{{Name: "main", Source: gh(t, key1), Rate: 0.001, Burst: 1}}})
+		body := corpus(t, "github/issue_comment__created.json")
+		for range 20 {
+			if a := n.send(delivery{body: body, key: "another secret, which nobody set"}); a.code != 401 {
+				t.Fatalf("IN-09: stranger answered %d", a.code)
+			}
 		}
-	}
-	if a := n.send(delivery{body: body}); a.code != 200 {
-		t.Errorf("IN-09: first verified delivery answered %d %s", a.code, a.raw)
-	}
-	a := n.send(delivery{body: corpus(t, "github/ping__default.json"), kind: "ping"})
-	if a.code != 429 || a.header.Get("Retry-After") == "" {
-		t.Errorf("second verified delivery answered %d, Retry-After %q", a.code, a.header.Get("Retry-After"))
-	}
+		if a := n.send(delivery{body: body}); a.code != 200 {
+			t.Errorf("IN-09: first verified delivery answered %d %s", a.code, a.raw)
+		}
+		a := n.send(delivery{body: corpus(t, "github/ping__default.json"), kind: "ping"})
+		if a.code != 429 || a.header.Get("Retry-After") == "" {
+			t.Errorf("second verified delivery answered %d, Retry-After %q", a.code, a.header.Get("Retry-After"))
+		}
+	})
 }
 
 // IN-04: nothing durable, no 200.
@@ -232,32 +234,34 @@ func TestJournalFails(t *testing.T) {
 
 // IN-33: what is in flight finishes, what is new is refused.
 func TestDrain(t *testing.T) {
-	n := start(t, nodeOptions{})
-	body := corpus(t, "github/issue_comment__created.json")
-	c := n.raw("main", fmt.Sprintf("Content-Length: %d", len(body)), body)
-	if _, err := c.Write(body[:100]); err != nil {
-		t.Fatal(err)
-	}
-	// A second request that is answered proves nothing of the first; the body
-	// account does: wait until the first is being read.
-	waitFor(t, func() bool { return n.in.InFlight() == 1 })
-	drained := make(chan error, 1)
-	go func() { drained <- n.in.Drain(context.Background()) }()
-	waitFor(t, func() bool { return n.send(delivery{body: body}).code == 503 })
-	select {
-	case err := <-drained:
-		t.Fatalf("IN-33: drained with a request in flight: %v", err)
-	default:
-	}
-	if _, err := c.Write(body[100:]); err != nil {
-		t.Fatal(err)
-	}
-	if a := n.answer(c); a.code != 200 {
-		t.Errorf("IN-33: in-flight request answered %d %s", a.code, a.raw)
-	}
-	if err := <-drained; err != nil {
-		t.Error(err)
-	}
+	t.Run("IN-33_drain", func(t *testing.T) {
+		n := start(t, nodeOptions{})
+		body := corpus(t, "github/issue_comment__created.json")
+		c := n.raw("main", fmt.Sprintf("Content-Length: %d", len(body)), body)
+		if _, err := c.Write(body[:100]); err != nil {
+			t.Fatal(err)
+		}
+		// A second request that is answered proves nothing of the first; the body
+		// account does: wait until the first is being read.
+		waitFor(t, func() bool { return n.in.InFlight() == 1 })
+		drained := make(chan error, 1)
+		go func() { drained <- n.in.Drain(context.Background()) }()
+		waitFor(t, func() bool { return n.send(delivery{body: body}).code == 503 })
+		select {
+		case err := <-drained:
+			t.Fatalf("IN-33: drained with a request in flight: %v", err)
+		default:
+		}
+		if _, err := c.Write(body[100:]); err != nil {
+			t.Fatal(err)
+		}
+		if a := n.answer(c); a.code != 200 {
+			t.Errorf("IN-33: in-flight request answered %d %s", a.code, a.raw)
+		}
+		if err := <-drained; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A bound on what waits behind the journal: what is new is refused, what is

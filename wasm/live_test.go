@@ -112,57 +112,59 @@ func TestLiveKeepsTheOldModule(t *testing.T) {
 // TestReloadUnderTraffic is WA-07: replacements under constant calls lose no
 // call and leak nothing. 10,000 in a soak, a twentieth otherwise.
 func TestReloadUnderTraffic(t *testing.T) {
-	reloads := 500
-	if os.Getenv("GATEHOUSE_SOAK") != "" {
-		reloads = 10_000
-	}
-	if testing.Short() {
-		reloads = 50
-	}
-	l := wasm.NewLive(newHost(t), "dlp", empty, wasm.Limits{}, nil)
-	defer l.Close(context.Background())
-	modules := [][]byte{answering("one"), answering("two")}
-	if _, err := l.Activate(t.Context(), modules[0]); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	var calls atomic.Int64
-	var wg sync.WaitGroup
-	for range 2 {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				v, err := l.Decide(context.Background(), []byte(`{}`))
-				if err != nil || v.Effect != enforcers.Deny || v.Module.IsZero() {
-					t.Errorf("WA-07 call %d: %+v, %v", calls.Load(), v, err)
-					return
-				}
-				calls.Add(1)
-			}
-		})
-	}
-	warm := reloads / 5
-	var before usage
-	for i := range reloads {
-		if i == warm {
-			before = measure(t)
+	t.Run("WA-07_reload_under_traffic", func(t *testing.T) {
+		reloads := 500
+		if os.Getenv("GATEHOUSE_SOAK") != "" {
+			reloads = 10_000
 		}
-		if _, err := l.Activate(t.Context(), modules[(i+1)%2]); err != nil {
+		if testing.Short() {
+			reloads = 50
+		}
+		l := wasm.NewLive(newHost(t), "dlp", empty, wasm.Limits{}, nil)
+		defer l.Close(context.Background())
+		modules := [][]byte{answering("one"), answering("two")}
+		if _, err := l.Activate(t.Context(), modules[0]); err != nil {
 			t.Fatal(err)
 		}
-	}
-	after := measure(t)
-	stop()
-	wg.Wait()
-	t.Logf("%d reloads, %d calls; %+v, then %+v", reloads, calls.Load(), before, after)
-	if after.goroutines > before.goroutines || after.files > before.files+2 {
-		t.Errorf("WA-07 goroutines %d to %d, files %d to %d", before.goroutines, after.goroutines, before.files, after.files)
-	}
-	if after.mappings > before.mappings+50 {
-		t.Errorf("WA-07 mappings %d to %d", before.mappings, after.mappings)
-	}
-	if grown := after.rss - before.rss; grown > 32<<20 {
-		t.Errorf("WA-07 resident memory grew by %d MiB", grown>>20)
-	}
+		ctx, stop := context.WithCancel(t.Context())
+		var calls atomic.Int64
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					v, err := l.Decide(context.Background(), []byte(`{}`))
+					if err != nil || v.Effect != enforcers.Deny || v.Module.IsZero() {
+						t.Errorf("WA-07 call %d: %+v, %v", calls.Load(), v, err)
+						return
+					}
+					calls.Add(1)
+				}
+			})
+		}
+		warm := reloads / 5
+		var before usage
+		for i := range reloads {
+			if i == warm {
+				before = measure(t)
+			}
+			if _, err := l.Activate(t.Context(), modules[(i+1)%2]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		after := measure(t)
+		stop()
+		wg.Wait()
+		t.Logf("%d reloads, %d calls; %+v, then %+v", reloads, calls.Load(), before, after)
+		if after.goroutines > before.goroutines || after.files > before.files+2 {
+			t.Errorf("WA-07 goroutines %d to %d, files %d to %d", before.goroutines, after.goroutines, before.files, after.files)
+		}
+		if after.mappings > before.mappings+50 {
+			t.Errorf("WA-07 mappings %d to %d", before.mappings, after.mappings)
+		}
+		if grown := after.rss - before.rss; grown > 32<<20 {
+			t.Errorf("WA-07 resident memory grew by %d MiB", grown>>20)
+		}
+	})
 }
 
 type usage struct {

@@ -63,14 +63,16 @@ func pass(t *testing.T, set string, make conform.Maker) {
 
 // TestBuiltins is WA-01 for the built-in enforcers, native and in WebAssembly.
 func TestBuiltins(t *testing.T) {
-	m, err := testHost(t).Builtin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range policies.Names() {
-		t.Run(name+"/native", func(t *testing.T) { pass(t, name, native(name)) })
-		t.Run(name+"/wasm", func(t *testing.T) { pass(t, name, module(t, m)) })
-	}
+	t.Run("WA-01_golden_vectors", func(t *testing.T) {
+		m, err := testHost(t).Builtin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range policies.Names() {
+			t.Run(name+"/native", func(t *testing.T) { pass(t, name, native(name)) })
+			t.Run(name+"/wasm", func(t *testing.T) { pass(t, name, module(t, m)) })
+		}
+	})
 }
 
 func TestRunTellsFailures(t *testing.T) {
@@ -114,44 +116,46 @@ func rounds() int {
 // TestDeterminism is WA-02: the same bytes and the same fuel for a vector on an
 // instance that has judged everything else in between, and on a fresh one.
 func TestDeterminism(t *testing.T) {
-	m, err := testHost(t).Builtin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range policies.Names() {
-		t.Run(name, func(t *testing.T) {
-			s, err := conform.Load(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ask := func() []conform.Result {
-				results, err := conform.Run(t.Context(), s, module(t, m))
+	t.Run("WA-02_determinism", func(t *testing.T) {
+		m, err := testHost(t).Builtin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range policies.Names() {
+			t.Run(name, func(t *testing.T) {
+				s, err := conform.Load(name)
 				if err != nil {
 					t.Fatal(err)
 				}
-				return results
-			}
-			worn := ask() // configures; the same policy afterwards finds the same instance
-			for range rounds() {
-				for i, r := range ask() {
-					if r.Got != worn[i].Got || r.Fault != worn[i].Fault {
-						t.Fatalf("WA-02 %s: %+v, then %+v", r.Vector.Name, worn[i].Got, r.Got)
+				ask := func() []conform.Result {
+					results, err := conform.Run(t.Context(), s, module(t, m))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return results
+				}
+				worn := ask() // configures; the same policy afterwards finds the same instance
+				for range rounds() {
+					for i, r := range ask() {
+						if r.Got != worn[i].Got || r.Fault != worn[i].Fault {
+							t.Fatalf("WA-02 %s: %+v, then %+v", r.Vector.Name, worn[i].Got, r.Got)
+						}
 					}
 				}
-			}
-			// Another digest is another instance under the same rules.
-			renamed := bytes.Replace(s.Policies["matrix"], []byte(`"digest": "00"`), []byte(`"digest": "01"`), 1)
-			if bytes.Equal(renamed, s.Policies["matrix"]) {
-				t.Fatal("the policy has no digest to change")
-			}
-			s.Policies["matrix"] = renamed
-			for i, r := range ask() {
-				if r.Got != worn[i].Got {
-					t.Errorf("WA-02 %s on a fresh instance: %+v, then %+v", r.Vector.Name, worn[i].Got, r.Got)
+				// Another digest is another instance under the same rules.
+				renamed := bytes.Replace(s.Policies["matrix"], []byte(`"digest": "00"`), []byte(`"digest": "01"`), 1)
+				if bytes.Equal(renamed, s.Policies["matrix"]) {
+					t.Fatal("the policy has no digest to change")
 				}
-			}
-		})
-	}
+				s.Policies["matrix"] = renamed
+				for i, r := range ask() {
+					if r.Got != worn[i].Got {
+						t.Errorf("WA-02 %s on a fresh instance: %+v, then %+v", r.Vector.Name, worn[i].Got, r.Got)
+					}
+				}
+			})
+		}
+	})
 }
 
 // TestSelfTest activates modules that carry vectors: WA-07's last check.

@@ -227,40 +227,42 @@ func observe(t *testing.T, config wazero.RuntimeConfig, module []byte, globals [
 // TestDifferential is WA-05: the metered form of a module computes what the
 // original does, for the same fuel on both engines.
 func TestDifferential(t *testing.T) {
-	n := uint64(400)
-	if testing.Short() {
-		n = 60
-	}
-	wide := meter.Limits{Pages: 4, Fuel: 1 << 40, Depth: 10_000}
-	traps, results := 0, 0
-	for seed := range n {
-		module := generate(seed)
-		metered, err := meter.Rewrite(module, wide)
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
+	t.Run("WA-05_differential", func(t *testing.T) {
+		n := uint64(400)
+		if testing.Short() {
+			n = 60
 		}
-		x, y := seed*2654435761%97, seed*40503
-		want, _ := observe(t, wazero.NewRuntimeConfigInterpreter(), module, nil, x, y)
-		got, left := observe(t, wazero.NewRuntimeConfig(), metered.Wasm, metered.Globals, x, y)
-		again, leftAgain := observe(t, wazero.NewRuntimeConfigInterpreter(), metered.Wasm, metered.Globals, x, y)
-		if got.result != want.result || !bytes.Equal(got.memory, want.memory) {
-			t.Errorf("WA-05 seed %d: metered %s, original %s, memory equal %v", seed, got.result, want.result, bytes.Equal(got.memory, want.memory))
+		wide := meter.Limits{Pages: 4, Fuel: 1 << 40, Depth: 10_000}
+		traps, results := 0, 0
+		for seed := range n {
+			module := generate(seed)
+			metered, err := meter.Rewrite(module, wide)
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			x, y := seed*2654435761%97, seed*40503
+			want, _ := observe(t, wazero.NewRuntimeConfigInterpreter(), module, nil, x, y)
+			got, left := observe(t, wazero.NewRuntimeConfig(), metered.Wasm, metered.Globals, x, y)
+			again, leftAgain := observe(t, wazero.NewRuntimeConfigInterpreter(), metered.Wasm, metered.Globals, x, y)
+			if got.result != want.result || !bytes.Equal(got.memory, want.memory) {
+				t.Errorf("WA-05 seed %d: metered %s, original %s, memory equal %v", seed, got.result, want.result, bytes.Equal(got.memory, want.memory))
+			}
+			if got.globals != again.globals || got.result != again.result || left != leftAgain {
+				t.Errorf("WA-05 seed %d: engines differ: %v %v, fuel %d %d", seed, got.globals, again.globals, left, leftAgain)
+			}
+			if left >= wide.Fuel {
+				t.Errorf("WA-05 seed %d: nothing was paid", seed)
+			}
+			if want.result == "trap" {
+				traps++
+			} else {
+				results++
+			}
 		}
-		if got.globals != again.globals || got.result != again.result || left != leftAgain {
-			t.Errorf("WA-05 seed %d: engines differ: %v %v, fuel %d %d", seed, got.globals, again.globals, left, leftAgain)
+		if results < int(n)/4 || traps == 0 {
+			t.Errorf("the generator is one-sided: %d results, %d traps", results, traps)
 		}
-		if left >= wide.Fuel {
-			t.Errorf("WA-05 seed %d: nothing was paid", seed)
-		}
-		if want.result == "trap" {
-			traps++
-		} else {
-			results++
-		}
-	}
-	if results < int(n)/4 || traps == 0 {
-		t.Errorf("the generator is one-sided: %d results, %d traps", results, traps)
-	}
+	})
 }
 
 // TestBudgetEndsAtTheSamePlace cuts generated programs off at every budget
