@@ -159,6 +159,30 @@ func keyedCases(t *testing.T) map[string]tampering {
 		a, b := split(t, w.export(cut{sessions: one})), split(t, two.export(cut{sessions: one}))
 		cases["RC-14_two_seals_and_whole_chains"] = tampering{join(recount(slices.Concat(a[:len(a)-1], b[find(b, "seal")[0]:]))), w.options(), 1, receipts.ClassFork}
 	}
+	// RC-15: the log gives the session up as lost, and its old owner, who was only
+	// paused, writes on: two signed histories from one index on.
+	for name, whole := range map[string]bool{"RC-15_old_owner_writes_on": true, "RC-15_old_owner_closes_the_session": false} {
+		v, _ := story(t)
+		v.add(sessionC, receipts.Receipt{Type: receipts.TypeLoss, Loss: &receipts.Loss{Cause: "lost", First: v.tree.Size(), Count: 1}})
+		v.close(sessionC, "lost", -1)
+		lost := v.checkpoint()
+		w, _ := story(t)
+		w.outcome(sessionC, w.decide(sessionC, "c-2", receipts.Allow, true), "forwarded")
+		end := w.checkpoint()
+		for w.tree.Size() < lost.index+1 {
+			end = w.checkpoint()
+		}
+		o := w.options()
+		o.Checkpoint = lost.note
+		c := cut{end: &end, older: []uint64{lost.index + 1}}
+		if !whole {
+			c.sessions = []string{sessionC}
+		}
+		if end.index == lost.index {
+			c.older = nil // of one size: the two checkpoints contradict each other by themselves
+		}
+		cases[name] = tampering{w.export(c), o, 1, receipts.ClassFork}
+	}
 	{ // RC-14: the manifest states another head than the chain has
 		w, end := story(t)
 		v := newWorld(t)
