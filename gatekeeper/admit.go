@@ -294,6 +294,7 @@ func (g *Gatekeeper) openOf(e *event.Event, leaf receipts.Hash, c bundle.Choice,
 		o.Facts[factRetryOf] = retryOf
 	}
 	if c.Bundle != nil {
+		o.Facts[factAgent] = c.Bundle.Session.Agent.Name
 		o.Bundle, o.Digest, o.Mode, o.Policy = c.Bundle.Name, c.Bundle.Digest(), receipts.Mode(c.Bundle.Mode), c.Bundle.Credentials.Policy
 		o.Floor, o.FloorAt = string(c.Floor.Origin), c.Floor.Pointer
 		withDeliveries(o.Facts, g.deliveries(c.Bundle, g.o.Providers[c.Bundle.Session.Provider]))

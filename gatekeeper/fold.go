@@ -29,6 +29,7 @@ const (
 	factSelf    = "self"     // "true" when Gatehouse itself caused the event
 	factLifted  = "lifted"   // "true" when an author's level was lifted by a platform's answer (Lift)
 	factRetryOf = "retry_of" // the session that this one repeats
+	factAgent   = "agent"    // claude-code, codex, gemini, opencode or command
 )
 
 // past is what the node knows of a session that it opened.
@@ -41,6 +42,7 @@ type past struct {
 	self     bool
 	closed   bool
 	parent   string // of a child
+	bundle   string
 }
 
 // fold is the node state that decisions read: the sessions of this node's own
@@ -50,6 +52,7 @@ type fold struct {
 	mu       sync.Mutex
 	sessions map[string]*past
 	byEntity map[string][]string // entity -> session ids
+	streaks  *streaks            // of failures, by bundle
 	changes  []change            // of the control chain, in order
 	events   map[[16]byte]bool   // leaf prefixes of the events that were judged here
 
@@ -66,7 +69,7 @@ type change struct {
 }
 
 func newFold() *fold {
-	return &fold{sessions: map[string]*past{}, byEntity: map[string][]string{}, events: map[[16]byte]bool{}}
+	return &fold{streaks: &streaks{}, sessions: map[string]*past{}, byEntity: map[string][]string{}, events: map[[16]byte]bool{}}
 }
 
 // load folds the journal from its start.
@@ -109,7 +112,7 @@ func (f *fold) add(r *receipts.Receipt, leaf receipts.Hash) {
 	case receipts.TypeSessionOpen:
 		p := past{
 			event: r.Open.Event, leaf: r.Open.EventLeaf, entity: r.Open.Facts[factEntity], opened: r.T,
-			admitted: r.Open.State == stateAdmitted, self: r.Open.Facts[factSelf] == "true", parent: r.Open.Parent,
+			admitted: r.Open.State == stateAdmitted, self: r.Open.Facts[factSelf] == "true", parent: r.Open.Parent, bundle: r.Open.Bundle,
 		}
 		if r.Open.Code == string(problem.EventUnsealed) {
 			p.leaf = receipts.Hash{}
@@ -119,8 +122,12 @@ func (f *fold) add(r *receipts.Receipt, leaf receipts.Hash) {
 	case receipts.TypeSessionClose:
 		if p := f.sessions[r.Session]; p != nil {
 			p.closed = true
+			f.streaks.note(p.bundle, r.Close.Reason)
 		}
 	case receipts.TypeBundleApply, receipts.TypeModeChange, receipts.TypeApproval:
+		if r.Change.Result == ResultPaused {
+			f.streaks.forget(r.Change.Bundle)
+		}
 		f.took(change{Change: *r.Change, Type: r.Type, At: r.T, Leaf: leaf, X: r.X})
 	}
 }

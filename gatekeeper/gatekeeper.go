@@ -48,6 +48,7 @@ type Options struct {
 	Unlimited    bool                         // sandbox.unlimited: accepted
 	Dev          bool                         // dev substitutions in force
 	Running      int                          // sessions at a time, 0 = 32
+	Failures     int                          // sessions of a bundle that fail in a row before it is paused, 0 = it never is
 	Approvers    int                          // people that a widening needs, 0 = 2; 1 is recorded as single_approver
 	Clock        func() time.Time             // nil = time.Now
 	Log          *slog.Logger                 // nil = slog.Default()
@@ -65,7 +66,8 @@ type Gatekeeper struct {
 	registry   *registry
 	identities map[string]bool
 	queue      *queue
-	below      *queue     // of children
+	below      *queue // of children
+	streaks    *streaks
 	applying   sync.Mutex // one Apply at a time
 
 	mu      sync.Mutex
@@ -98,7 +100,8 @@ func New(o Options) (*Gatekeeper, error) {
 	if o.Approvers <= 0 {
 		o.Approvers = 2
 	}
-	g := &Gatekeeper{o: o, fold: newFold(), identities: map[string]bool{}, queue: newQueue(o.Running), below: newQueue(o.Running), live: map[string]*session{}, judging: map[string]bool{}}
+	g := &Gatekeeper{o: o, fold: newFold(), streaks: &streaks{}, identities: map[string]bool{}, queue: newQueue(o.Running), below: newQueue(o.Running), live: map[string]*session{}, judging: map[string]bool{}}
+	g.fold.streaks = g.streaks
 	g.registry = &registry{kv: o.Bundles, blobs: o.Blobs, fold: g.fold}
 	for _, id := range o.Identities {
 		g.identities[id] = true

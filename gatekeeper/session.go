@@ -148,6 +148,9 @@ func (s *session) run() {
 		// The chain stays open in the journal; the next start closes it as lost.
 		s.g.o.Log.ErrorContext(ctx, "couldn't close a session's chain", slog.String("session", s.id), slog.Any("err", err))
 	}
+	if ended.state == stateEnded {
+		s.streak(ctx, ended.reason)
+	}
 }
 
 // ending is how a session ended and what it left.
@@ -222,6 +225,7 @@ func (s *session) inSandbox() (out ending, err error) {
 	if err != nil {
 		return ending{}, err
 	}
+	equip(&spec, s.choice.Bundle.Session.Agent)
 	// The door is closed first in every ending and the moment it is asked for:
 	// authority is gone before anything that could be slow.
 	stop := context.AfterFunc(s.ctx, func() { shut(s.cut(s.ctx.Err()).reason) })
@@ -256,17 +260,9 @@ func (s *session) inSandbox() (out ending, err error) {
 
 func (s *session) spec(give delivered) sandbox.Spec {
 	b := s.choice.Bundle
-	rootfs := b.Session.Rootfs.Kind
-	if b.Session.Rootfs.Value != "" {
-		rootfs = b.Session.Rootfs.Value
-	}
-	var mounts []sandbox.Mount
-	for _, m := range b.Session.Mounts {
-		mounts = append(mounts, sandbox.Mount{Source: m.Source, Path: m.Path})
-	}
 	return sandbox.Spec{
-		Mounts: mounts, Session: s.id, Argv: argv(b.Session.Agent, s.choice.Task), Env: map[string]string{"GATEHOUSE_SESSION": s.id, "GATEHOUSE_TASK": s.choice.Task},
-		Files: give.files, Rootfs: rootfs, Timeout: time.Duration(b.Session.Timeout), Quota: int64(b.Session.Workspace.Quota),
+		Mounts: mountsOf(b), Session: s.id, Argv: argv(b.Session.Agent, s.choice.Task), Env: map[string]string{"GATEHOUSE_SESSION": s.id, "GATEHOUSE_TASK": s.choice.Task},
+		Files: give.files, Rootfs: rootfsOf(b), Timeout: time.Duration(b.Session.Timeout), Quota: int64(b.Session.Workspace.Quota),
 		// Only hard mode asks for limits; in shadow a machine that cannot give them is
 		// used without, as the missing capability in the receipts says.
 		Unlimited: s.g.o.Unlimited || b.Mode != bundle.Hard,

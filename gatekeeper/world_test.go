@@ -599,6 +599,7 @@ func (w *world) start() {
 	if w.opts.Doors != nil {
 		o.Doors = w.opts.Doors
 	}
+	o.Failures = w.opts.Failures
 	o.Mediated, o.Delivered, o.Upstreams = w.opts.Mediated, w.opts.Delivered, w.opts.Upstreams
 	if w.opts.Providers != nil {
 		o.Providers = w.opts.Providers

@@ -184,13 +184,20 @@ type testLine struct {
 
 func (c *cli) bundleTest() *cobra.Command {
 	var bundles []string
+	var start bool
 	p := payload{}
 	cmd := &cobra.Command{
-		Use: "test PAYLOAD...", Short: "Print which bundle each payload would start, and its floor",
+		Use: "test PAYLOAD... | --start", Short: "Print which bundle each payload would start, and its floor",
 		Long: "Print which bundle each payload would start, the floor of what it would be handed, and the pointer that sets the floor.\n" +
 			"A payload is a normalized event or a raw body; a raw body's kind is --kind or the file's name up to \"__\".\n" +
-			"Sets, connections and modules are not resolved: bundle lint does that.",
-		Args: cobra.MinimumNArgs(1),
+			"Sets, connections and modules are not resolved: bundle lint does that. With --start the agents are started in their\n" +
+			"sandboxes instead, to say their version; exit 3 when one does not start.",
+		Args: func(cmd *cobra.Command, files []string) error {
+			if start {
+				return cobra.NoArgs(cmd, files)
+			}
+			return cobra.MinimumNArgs(1)(cmd, files)
+		},
 		RunE: func(cmd *cobra.Command, files []string) error {
 			repositories := map[string]string{}
 			if cfg, err := config.Check(c.file(cmd)); err == nil {
@@ -213,6 +220,13 @@ func (c *cli) bundleTest() *cobra.Command {
 				}
 				parsed = append(parsed, b)
 			}
+			if start {
+				cfg, err := c.runConfig(cmd)
+				if err != nil {
+					return err
+				}
+				return c.startAgents(cmd.Context(), cfg, parsed)
+			}
 			var lines []testLine
 			for _, f := range files {
 				p.path = f
@@ -229,6 +243,7 @@ func (c *cli) bundleTest() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringSliceVarP(&bundles, "bundle", "b", nil, "bundle file, may be repeated; default: the configuration's bundles")
+	f.BoolVar(&start, "start", false, "start each bundle's agent and have it say its version")
 	f.StringVar(&p.endpoint, "endpoint", "main", "endpoint that a raw body would have come to")
 	f.StringVar(&p.source, "source", "github", "source of that endpoint")
 	f.StringVar(&p.kind, "kind", "", "kind of a raw body; default: the file's name up to \"__\"")

@@ -103,7 +103,8 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%s never matched %s; last:\n%s", strings.Join(args[1:], " "), args[0], out)
 }
 
-// expand FILE replaces $HOOKS, $OPERATOR and $PRIVATE by free addresses.
+// expand FILE replaces $HOOKS, $OPERATOR and $PRIVATE by free addresses, and
+// $WORK by the script's folder.
 func expand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: expand file")
@@ -112,7 +113,7 @@ func expand(ts *testscript.TestScript, neg bool, args []string) {
 	b, err := os.ReadFile(path)
 	ts.Check(err)
 	text := string(b)
-	for _, name := range []string{"HOOKS", "OPERATOR", "PRIVATE"} {
+	for _, name := range []string{"HOOKS", "OPERATOR", "PRIVATE", "WORK"} {
 		text = strings.ReplaceAll(text, "$"+name, ts.Getenv(name))
 	}
 	ts.Check(os.WriteFile(path, []byte(text), 0o644))

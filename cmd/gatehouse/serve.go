@@ -65,6 +65,10 @@ func (c *cli) serveCommand() *cobra.Command {
 	return cmd
 }
 
+// failuresInARow is how many sessions of a bundle may fail one after the other
+// before the node pauses it.
+const failuresInARow = 3
+
 // nodeOptions are what a caller other than serve may change: the demo hands
 // files to its sandboxes and reads along.
 type nodeOptions struct {
@@ -218,7 +222,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	// Who decides: gatekeeper.
 	if n.gk, err = newGatekeeper(ctx, cfg, n, gatekeeper.Options{
 		Dir: state.dir, Blobs: blobs, Providers: providers, Doors: exits, Dev: exits.dev, Lift: asked.lift, Log: o.log,
-		Mediated: inject.mediates, Delivered: func(d gatekeeper.Delivery) { metrics.Deliveries.WithLabelValues(d.Kind, d.Mode).Inc() },
+		Failures: failuresInARow, Mediated: inject.mediates, Delivered: func(d gatekeeper.Delivery) { metrics.Deliveries.WithLabelValues(d.Kind, d.Mode).Inc() },
 	}); err != nil {
 		return nil, err
 	}

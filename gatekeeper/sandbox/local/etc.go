@@ -137,6 +137,13 @@ func environment(s *sandbox.Spec, door bool) []string {
 		env["no_proxy"] = env["NO_PROXY"]
 		env["NODE_USE_ENV_PROXY"] = "1" // Node's fetch reads the others only with it
 	}
+	// What the operator mounts is there to be used: an agent below /opt/agent/bin
+	// is found by its name, before one of the system's.
+	for i := len(s.Mounts) - 1; i >= 0; i-- {
+		if fi, err := os.Stat(filepath.Join(s.Mounts[i].Source, "bin")); err == nil && fi.IsDir() {
+			env["PATH"] = s.Mounts[i].Path + "/bin:" + env["PATH"]
+		}
+	}
 	for k, v := range s.Env {
 		env[k] = v
 	}
