@@ -261,7 +261,7 @@ func (s *session) inSandbox() (out ending, err error) {
 func (s *session) spec(give delivered) sandbox.Spec {
 	b := s.choice.Bundle
 	return sandbox.Spec{
-		Mounts: mountsOf(b), Session: s.id, Argv: argv(b.Session.Agent, s.choice.Task), Env: map[string]string{"GATEHOUSE_SESSION": s.id, "GATEHOUSE_TASK": s.choice.Task},
+		Mounts: mountsOf(b), Session: s.id, Argv: checkedOut(b, argv(b.Session.Agent, s.choice.Task)), Env: map[string]string{"GATEHOUSE_SESSION": s.id, "GATEHOUSE_TASK": s.choice.Task},
 		Files: give.files, Rootfs: rootfsOf(b), Timeout: time.Duration(b.Session.Timeout), Quota: int64(b.Session.Workspace.Quota),
 		// Only hard mode asks for limits; in shadow a machine that cannot give them is
 		// used without, as the missing capability in the receipts says.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/cgi"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -232,5 +233,92 @@ env | grep -c ghs_ || echo nothing in the environment
 	}
 	if left := w.alive(); len(left) > 0 {
 		t.Errorf("%d tokens live after the session", len(left))
+	}
+}
+
+// TestOperationsInside calls named operations from a real hard session.
+func TestOperationsInside(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: starts sandboxes")
+	}
+	w := newGitHub(t)
+	w.rest["GET /repos/acme/shop/issues/7/comments"] = func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprint(rw, "[]") }
+	w.rest["POST /repos/acme/shop/issues/7/comments"] = func(rw http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ghs_canary") {
+			t.Errorf("commented under %q", r.Header.Get("Authorization"))
+		}
+		rw.WriteHeader(http.StatusCreated)
+		fmt.Fprint(rw, `{"id":9,"html_url":"https://git.good.test/9"}`)
+	}
+	w.rest["GET /repos/acme/shop/actions/jobs/5/logs"] = func(rw http.ResponseWriter, r *http.Request) {
+		http.Redirect(rw, r, "https://logs.blob.core.windows.net/5?sig=0123456789abcdef", http.StatusFound)
+	}
+	w.rest["GET /repos/acme/shop/actions/jobs/6/logs"] = func(rw http.ResponseWriter, r *http.Request) {
+		http.Redirect(rw, r, "https://evil.test/6", http.StatusFound)
+	}
+	store, err := w.HTTPS("logs.blob.core.windows.net", netip.MustParseAddr("93.184.216.37"), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			t.Error("the store was sent a credential")
+		}
+		fmt.Fprint(rw, "FAIL: a test\n")
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	w.configure(dir, gitOfShop, "operations: [scm.comment, scm.run.logs]\n")
+	out, res := runInside(t, dir, "hard", `
+call() { curl -sS -H "Idempotency-Key: $1" -d "$3" http://gatehouse.internal/agent/v1/operations/$2; }
+call a scm.comment '{"number":7,"body":"hello"}'
+call a scm.comment '{"number":7,"body":"hello"}'
+call b scm.pr.create '{"head":"gatehouse/one","title":"x"}'
+call c scm.run.logs '{"job":5}'
+call d scm.run.logs '{"job":6}'
+curl -sS http://gatehouse.internal/agent/v1/operations
+`)
+	for _, want := range []string{`"id":9`, "operation_not_listed", "FAIL: a test", "not one of its stores", `"name":"scm.artifact.get"`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "ghs_canary") || strings.Contains(out, "sig=") {
+		t.Errorf("a credential was printed:\n%s", out)
+	}
+	if store.Requests() != 1 || w.DNS.Queries("evil.test") != 0 {
+		t.Errorf("the store saw %d requests, the DNS %d questions about another host", store.Requests(), w.DNS.Queries("evil.test"))
+	}
+	if res.Exit != receipts.ExitComplete {
+		t.Errorf("receipts: %s", res.Verdict())
+	}
+	slices.Sort(w.bodies)
+	want := []string{"[1001] map[actions:read metadata:read]", "[1001] map[issues:write metadata:read pull_requests:write]"}
+	if !slices.Equal(w.bodies, want) {
+		t.Errorf("minted %q, want %q", w.bodies, want)
+	}
+	if left := w.alive(); len(left) > 0 {
+		t.Errorf("%d tokens live after the session", len(left))
+	}
+}
+
+// TestCheckout: the workspace holds the session's repository before the agent
+// starts, and its remote works.
+func TestCheckout(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: starts sandboxes")
+	}
+	w := newGitHub(t)
+	dir := t.TempDir()
+	w.configure(dir, gitOfShop, "")
+	path := filepath.Join(dir, "bundle.yaml")
+	source, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, strings.Replace(string(source), "  task: go\n", "  task: go\n  workspace: {checkout: true}\n", 1))
+	out, _ := runInside(t, dir, "hard", `cat README && git fetch -q origin && git remote get-url origin`)
+	for _, want := range []string{"README of acme/shop", "https://git.good.test/acme/shop.git"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
 	}
 }

@@ -59,6 +59,11 @@ func mediatorsOf(ctx context.Context, p parts) ([]mediator, error) {
 		return nil, err
 	}
 	all = append(all, gits)
+	desks, err := newDesks(p, gits)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, desks)
 	return all, nil
 }
 

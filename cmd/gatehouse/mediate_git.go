@@ -70,6 +70,16 @@ func newGits(p parts) (*gits, error) {
 			return nil, err
 		}
 		host := git.Host{Connection: c.Name, To: to}
+		if c.Provider == "github" {
+			base, api, err := apiOf(c)
+			if err != nil {
+				return nil, err
+			}
+			host.API, host.APIPath, host.GraphQLPath = api, strings.TrimSuffix(base.Path, "/"), "/graphql"
+			if host.APIPath != "" {
+				host.GraphQLPath = "/api/graphql" // an Enterprise Server's
+			}
+		}
 		for _, r := range p.cfg.Repositories {
 			if r.Connection == c.Name || r.Connection == "" && len(conns) == 1 {
 				host.Repositories = append(host.Repositories, m.names[r.ID])
@@ -217,16 +227,17 @@ func (m *gits) Mediate(_ context.Context, s gatekeeper.DoorSpec, _ *enforcers.Ga
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return mediation{}, err
 	}
+	readable := []string{s.Subject.Repository}
+	var siblings []git.Repository
+	for _, id := range slices.Sorted(maps.Values(s.Subject.Siblings)) {
+		siblings, readable = append(siblings, m.names[id]), append(readable, id)
+	}
 	placeholder := secret.FromString("gatehouse_ph_" + rand.Text()[:26])
 	one, err := git.New(git.Options{
-		Hosts: m.hosts, Placeholder: placeholder, Log: m.log, Push: git.PushOptions{Dir: dir, ID: s.Session, Inspect: m.inspector},
+		Hosts: m.hosts, Placeholder: placeholder, Readable: readable, Log: m.log, Push: git.PushOptions{Dir: dir, ID: s.Session, Inspect: m.inspector},
 	})
 	if err != nil {
 		return mediation{}, err
-	}
-	var siblings []git.Repository
-	for _, id := range slices.Sorted(maps.Values(s.Subject.Siblings)) {
-		siblings = append(siblings, m.names[id])
 	}
 	for _, c := range m.credentials {
 		c.Open(s.Session, m.names[s.Subject.Repository], siblings)
@@ -236,6 +247,8 @@ func (m *gits) Mediate(_ context.Context, s gatekeeper.DoorSpec, _ *enforcers.Ga
 		inside.Env = one.Inside()
 		if url := m.remote(s.Subject.Repository); url != "" {
 			inside.Env["GATEHOUSE_REPOSITORY"] = url
+			// Tools that do not start without a token; it is worth nothing elsewhere.
+			inside.Env["GH_TOKEN"] = string(placeholder.Reveal())
 		}
 	}
 	return mediation{Routes: one.Routes(), Inside: inside, Close: func(string) error {

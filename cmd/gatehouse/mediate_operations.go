@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	gogithub "github.com/google/go-github/v66/github"
+
+	"gatehouse/enforcers"
+	"gatehouse/enforcers/door"
+	"gatehouse/enforcers/git"
+	"gatehouse/enforcers/operations"
+	"gatehouse/enforcers/upstream"
+	"gatehouse/gatekeeper"
+	"gatehouse/ingest/github"
+	"gatehouse/internal/authority"
+	"gatehouse/internal/config"
+	"gatehouse/internal/problem"
+	"gatehouse/internal/secret"
+)
+
+// Purposes of the calls that operations make, as receipts name them.
+const (
+	purposeOperation = "scm.operation"
+	purposeDownload  = "scm.download"
+)
+
+// stores are where GitHub keeps logs and artifacts: the API answers with an
+// address there that works by itself, once.
+var stores = []string{"**.blob.core.windows.net", "**.actions.githubusercontent.com"}
+
+// desks gives sessions their operations.
+type desks struct {
+	gits *gits
+	hubs []hub
+}
+
+// hub is a GitHub connection that operations can use.
+type hub struct {
+	host        git.Host
+	api         *github.API
+	credentials *git.Credentials
+	download    func(context.Context, *url.URL) (*http.Response, error)
+}
+
+// newDesks makes the operations that the node's connections can carry out.
+func newDesks(p parts, g *gits) (*desks, error) {
+	d := &desks{gits: g}
+	node := &node{notary: p.notary, log: p.log}
+	for i, h := range g.hosts {
+		at := slices.IndexFunc(p.cfg.Connections, func(c config.Connection) bool { return c.Name == h.Connection })
+		c := p.cfg.Connections[at]
+		if c.Provider != "github" {
+			continue
+		}
+		api, err := node.githubAPI(p.cfg, c, p.up, purposeOperation, p.dev)
+		if err != nil {
+			return nil, err
+		}
+		_, to, err := apiOf(c)
+		if err != nil {
+			return nil, err
+		}
+		d.hubs = append(d.hubs, hub{host: h, api: api, credentials: g.credentials[i], download: node.downloads(p.up, c.Name, []authority.Authority{to, h.To}, p.dev)})
+	}
+	return d, nil
+}
+
+// downloads returns what fetches an address that an API answered with, from its
+// own hosts and the known stores alone, and without a credential.
+func (n *node) downloads(up *upstream.Client, connection string, own []authority.Authority, dev bool) func(context.Context, *url.URL) (*http.Response, error) {
+	return func(ctx context.Context, u *url.URL) (*http.Response, error) {
+		to, err := authority.ParseHostHeader(u.Scheme, u.Host)
+		if err != nil || to.Scheme() != authority.HTTPS || !slices.Contains(own, to) && !inStores(to) {
+			return nil, problem.New(operations.CodeFailed, "the host points to a place that is not one of its stores", "")
+		}
+		node, err := up.Node(upstream.NodeOptions{Purpose: purposeDownload, To: to, Begin: n.begin(purposeDownload, connection, to, dev)})
+		if err != nil {
+			return nil, err
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+		if err != nil {
+			return nil, problem.New(operations.CodeFailed, "the host points to a malformed address", "")
+		}
+		return node.RoundTrip(r)
+	}
+}
+
+func inStores(to authority.Authority) bool {
+	return slices.ContainsFunc(stores, func(s string) bool {
+		p, err := authority.ParsePattern(s)
+		return err == nil && p.Match(to) && to.Port() == 443
+	})
+}
+
+// Mediate opens the session's desk at the door's own host.
+func (d *desks) Mediate(_ context.Context, s gatekeeper.DoorSpec, g *enforcers.Gate) (mediation, error) {
+	var all []operations.Operation
+	refs, err := pushRefs(s.Policy)
+	if err != nil {
+		return mediation{}, err
+	}
+	for _, h := range d.hubs {
+		at := slices.IndexFunc(h.host.Repositories, func(r git.Repository) bool { return r.ID == s.Subject.Repository })
+		if at < 0 {
+			continue
+		}
+		owner, name, _ := strings.Cut(h.host.Repositories[at].Name, "/")
+		hub := operations.GitHub{
+			Owner: owner, Name: name, Began: time.Now(), Download: h.download,
+			Pushable: func(ref string) bool {
+				return slices.ContainsFunc(refs, func(p string) bool { return git.MatchRef(p, ref) })
+			},
+			Client: func(ctx context.Context, access string) (*gogithub.Client, secret.Value, error) {
+				token, err := h.credentials.Token(ctx, s.Session, s.Subject.Repository, git.Access(access))
+				if err != nil {
+					return nil, secret.Value{}, err
+				}
+				return h.api.WithToken(token), token, nil
+			},
+		}
+		all = append(all, hub.Operations()...)
+	}
+	desk, err := operations.New(g, all)
+	if err != nil {
+		return mediation{}, err
+	}
+	return mediation{
+		Agent: map[string]door.Handler{"operations": door.HandlerFunc(func(w http.ResponseWriter, r *door.Request) { desk.ServeHTTP(w, r.Request) })},
+		Close: func(string) error { desk.Close(); return nil },
+	}, nil
+}
+
+// pushRefs returns the references that a compiled policy lets a session push.
+func pushRefs(policy []byte) ([]string, error) {
+	var p struct {
+		Git struct {
+			Push struct {
+				Refs []string `json:"refs"`
+			} `json:"push"`
+		} `json:"git"`
+	}
+	if err := json.Unmarshal(policy, &p); err != nil {
+		return nil, fmt.Errorf("compiled policy: %w", err)
+	}
+	return p.Git.Push.Refs, nil
+}
