@@ -16,7 +16,7 @@ import (
 // cannot tell: between receipts, behind a trimmed beginning, after a clock that
 // went back.
 func TestFoldFromTheWindow(t *testing.T) {
-	const events, window = 30_000, 24 * time.Hour
+	const events, window = 16_000, 24 * time.Hour
 	begin := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	at := func(i int) time.Time { return begin.Add(time.Duration(i) * time.Minute) }
 	now := at(events)

@@ -117,11 +117,15 @@ func TestBenchDecide(t *testing.T) {
 	for i, s := range sides[1:] {
 		report(t, "wasm.decide_50_rules/"+s.name, "us", got[0][3], got[i+1][3])
 	}
-	t.Logf("%d bytes, wasm %v", len(action), testing.AllocsPerRun(1000, func() {
-		if err := listed(guest.Decide(t.Context(), action)); err != nil {
-			t.Fatal(err)
-		}
-	}))
+	allocations := func(e enforcers.Enforcer) float64 {
+		return testing.AllocsPerRun(1000, func() {
+			if err := listed(e.Decide(t.Context(), action)); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	// The native twin makes its message anew each time.
+	report(t, "wasm.decide_50_rules.host_allocations/native", "allocations", allocations(guest), allocations(native))
 }
 
 // used is the processor time of this process, collecting garbage included: what

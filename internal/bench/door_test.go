@@ -1,0 +1,486 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gatehouse/enforcers"
+	"gatehouse/enforcers/door"
+	"gatehouse/enforcers/upstream"
+	"gatehouse/internal/authority"
+	"gatehouse/internal/journal"
+	"gatehouse/internal/notary"
+	"gatehouse/internal/outside"
+	"gatehouse/internal/secret"
+	"gatehouse/receipts"
+	"gatehouse/wasm"
+)
+
+// TestBenchDoor compares the door with smokescreen v0.1.0, goproxy, squid and
+// mitmproxy, each as it is set up for the same task: receipts of ours are real
+// and on the disk, the enforcer is the one in wasm, peers keep no log. goproxy
+// and the door share the process with the client and the fake outside; the
+// others are processes of their own. A run says something only on a build on
+// which TestBypassMatrix passes.
+func TestBenchDoor(t *testing.T) {
+	if os.Getenv("GATEHOUSE_BENCH") != "1" {
+		t.Skip("set GATEHOUSE_BENCH=1")
+	}
+	o := newOutsideWorld(t)
+	shadow, hard := o.door(t, receipts.Shadow, nil), o.door(t, receipts.Hard, nil)
+	direct := way{name: "direct", dial: func() (net.Conn, error) { return net.Dial("tcp", o.origin) }, none: true}
+	goproxy, goproxyBlind := o.goproxy(t)
+	smokescreen, squid, mitm := o.smokescreen(t), o.squid(t), o.mitmproxy(t)
+
+	// Blind CONNECT: 64 KiB answers over TLS that nobody in between can read.
+	o.versus(t, "door.blind_connect", "1/s", shadow.to(passHost), []way{smokescreen, goproxyBlind, squid, direct}, func(w way) float64 {
+		return o.keepAlive(t, w, "/64k", 16)
+	})
+	o.versus(t, "door.new_blind_tunnel", "1/s", shadow.to(passHost), []way{smokescreen, goproxyBlind, squid}, func(w way) float64 { return o.fresh(t, w) })
+	for mode, ours := range map[string]way{"shadow": shadow, "hard": hard} {
+		// TLS ended in between, a credential added, one connection and then 64.
+		o.versus(t, "door.mitm_injecting_"+mode, "1/s", ours, []way{goproxy, mitm, direct}, func(w way) float64 { return o.keepAlive(t, w, "/", 1) })
+		o.versus(t, "door.mitm_injecting_64_"+mode, "1/s", ours, []way{goproxy, mitm}, func(w way) float64 { return o.keepAlive(t, w, "/", 64) })
+		o.added(t, "door.mitm_p50_added_"+mode, ours, goproxy, direct)
+	}
+	o.versus(t, "door.new_mitm_tunnel", "1/s", shadow, []way{goproxy, mitm}, func(w way) float64 { return o.fresh(t, w) })
+	o.versus(t, "door.cold_names", "1/s", o.door(t, receipts.Shadow, nil), []way{goproxy}, func(w way) float64 { return o.names(t, w) })
+	o.versus(t, "door.h2_32_streams", "1/s", shadow, []way{mitm, direct}, func(w way) float64 { return o.http2(t, w) })
+	o.versus(t, "door.denial", "1/s", hard, []way{smokescreen, goproxy}, func(w way) float64 { return o.denials(t, w) })
+	for _, n := range []int{1_000, 10_000} {
+		many := o.door(t, receipts.Shadow, fillers(n))
+		o.versus(t, fmt.Sprintf("door.%d_rules", n), "1/s", many, []way{{name: "few_rules", dial: shadow.dial, target: shadow.target, roots: shadow.roots}}, func(w way) float64 {
+			return o.keepAlive(t, w, "/", 1)
+		})
+	}
+	o.idle(t)
+}
+
+const (
+	benchHost  = "api.good.test"
+	passHost   = "pass.good.test"
+	benchToken = "canary-0123456789"
+)
+
+// way is how a client gets to the outside.
+type way struct {
+	name   string
+	dial   func() (net.Conn, error) // nil: it could not be set up
+	target string                   // of the CONNECT
+	roots  *x509.CertPool           // nil = the outside's own: nobody ends TLS in between
+	none   bool                     // no CONNECT at all
+	denied string                   // a target that is refused
+}
+
+func (w way) to(host string) way {
+	w.target, w.roots = host+":443", nil
+	return w
+}
+
+// outsideWorld is the fake outside and what leads to it.
+type outsideWorld struct {
+	*outside.World
+	origin string
+	roots  *x509.CertPool
+	wrong  atomic.Int64 // requests on which the credential was missing where it is expected
+}
+
+func newOutsideWorld(t *testing.T) *outsideWorld {
+	t.Helper()
+	w, err := outside.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	o := &outsideWorld{World: w, roots: x509.NewCertPool()}
+	o.roots.AppendCertsFromPEM(w.CA())
+	small, large := []byte(strings.Repeat("x", 1<<10)), []byte(strings.Repeat("x", 64<<10))
+	answer := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/64k" {
+			_, _ = rw.Write(large)
+			return
+		}
+		_, _ = rw.Write(small)
+	})
+	if _, err := w.HTTPS(benchHost, netip.MustParseAddr("93.184.216.10"), answer); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.HTTPS(passHost, netip.MustParseAddr("93.184.216.11"), answer); err != nil {
+		t.Fatal(err)
+	}
+	o.origin = w.Upstreams()["93.184.216.10:443"]
+	for i := range coldNames {
+		w.DNS.Answer(fmt.Sprintf("n%d.cold.test", i), netip.MustParseAddr("93.184.216.10"))
+	}
+	return o
+}
+
+func fillers(n int) (rules []string) {
+	for i := range n {
+		rules = append(rules, fmt.Sprintf(`{"host":"host-%d.example.test","id":"filler[%d]","methods":["GET"],"paths":["/**"],"ports":[443],"schemes":["https"]}`, i, i))
+	}
+	return rules
+}
+
+// door opens a session's door as a node has one and returns the way by it.
+func (o *outsideWorld) door(t *testing.T, mode receipts.Mode, more []string) way {
+	t.Helper()
+	policy := []byte(`{"egress":[` + strings.Join(append(more,
+		`{"connection":"main","down":1099511627776,"host":"`+benchHost+`","id":"egress[0]","methods":["GET"],"paths":["/**"],"ports":[443],"schemes":["https"]}`,
+		`{"blind":"tls","down":1099511627776,"host":"`+passHost+`","id":"egress[1]","methods":[],"paths":[],"ports":[443],"schemes":["https"]}`,
+		`{"host":"*.cold.test","id":"egress[2]","methods":["GET"],"names":4096,"paths":["/**"],"ports":[443],"schemes":["https"]}`), ",") + `]}`)
+	h, err := wasm.NewHost(t.Context(), wasm.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close(context.Background()) })
+	m, err := h.Builtin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := m.Enforcer(t.Context(), wasm.Configure(policy, wasm.BuiltinParams("egress")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	grants, err := enforcers.Grants(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := authority.ParseHostPort(authority.HTTPS, benchHost+":443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inject, err := upstream.NewConnections([]upstream.Credential{{
+		Name: "main", To: to, Scheme: "bearer", Secret: func(context.Context) (secret.Value, error) { return secret.FromString(benchToken), nil },
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := &upstream.Dev{Upstreams: map[netip.AddrPort]netip.AddrPort{}, DNS: netip.MustParseAddrPort(o.DNS.Addr()), Roots: o.roots}
+	for from, to := range o.Upstreams() {
+		dev.Upstreams[netip.MustParseAddrPort(from)] = netip.MustParseAddrPort(to)
+	}
+	up, err := upstream.New(upstream.Options{Dev: dev, Inject: inject})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := notary.NewKeys("gatehouse.example/bench")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := notary.New(notary.Options{Node: "bench", Keys: keys, Budget: notary.Budget{Receipts: 1 << 40, Refusals: 1 << 40}})
+	j, err := journal.Open(filepath.Join(t.TempDir(), "journal"), journal.Options{Seal: n.Seal, PrivateKey: keys.NodeKey().Reveal()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Start(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	chain, err := n.Open(t.Context(), "bench", receipts.Open{State: "admitted", Bundle: "bench", Mode: mode, Policy: "credential_free"},
+		receipts.Obs{Point: "gatekeeper", Kind: "gatekeeper", Level: 2, Mediation: "sole"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := enforcers.NewGate(enforcers.GateOptions{
+		Session: "bench", Mode: mode, Policy: enforcers.Policy{Enforcers: []enforcers.Bound{{Enforcer: e, Mode: mode, Builtin: true}}, Grants: grants},
+		Recorder: chain.Recorder(receipts.Obs{Point: "door", Kind: "egress-proxy", Level: 2, Mediation: "sole"}), Dev: true,
+	})
+	ca, err := door.NewCA("bench")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "door.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A session may use 64 new names a minute: here a minute passes with each.
+	var minutes atomic.Int64
+	began := time.Now()
+	d, err := door.Open(context.Background(), l, gate, door.Options{Up: up, CA: ca, Clock: func() time.Time { return began.Add(time.Duration(minutes.Add(1)) * time.Minute) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.Close(enforcers.CodeRevoked)
+		_ = up.Close()
+		_ = j.Close()
+	})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(d.Trust())
+	return way{name: "gatehouse", dial: func() (net.Conn, error) { return net.Dial("unix", path) }, target: benchHost + ":443", roots: roots, denied: "evil.test:22"}
+}
+
+// tunnel opens the way and speaks TLS with whoever answers.
+func (o *outsideWorld) tunnel(w way, sni string, protocols ...string) (*tls.Conn, error) {
+	c, err := w.dial()
+	if err != nil {
+		return nil, err
+	}
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
+	if !w.none {
+		if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", w.target, w.target); err != nil {
+			return nil, err
+		}
+		res, err := http.ReadResponse(bufio.NewReaderSize(c, 1), &http.Request{Method: http.MethodConnect})
+		if err != nil {
+			return nil, err
+		}
+		if res.StatusCode != http.StatusOK {
+			return nil, fmt.Errorf("%s: CONNECT %s: %s", w.name, w.target, res.Status)
+		}
+	}
+	roots := w.roots
+	if roots == nil {
+		roots = o.roots
+	}
+	t := tls.Client(c, &tls.Config{ServerName: sni, RootCAs: roots, NextProtos: protocols})
+	return t, t.Handshake()
+}
+
+// host is the name that a way's target has for the client.
+func (w way) host() string {
+	if w.target == passHost+":443" {
+		return passHost
+	}
+	return benchHost
+}
+
+func ask(c net.Conn, r *bufio.Reader, host, path string) error {
+	if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: "+host+"\r\n\r\n"); err != nil {
+		return err
+	}
+	res, err := http.ReadResponse(r, nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(io.Discard, res.Body); err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", path, res.Status)
+	}
+	return nil
+}
+
+const benchFor = time.Second
+
+// rateOf counts how often n callers get f done.
+func rateOf(t *testing.T, n int, f func(caller int) error) float64 {
+	var done atomic.Int64
+	var wg sync.WaitGroup
+	start := time.Now()
+	for i := range n {
+		wg.Go(func() {
+			for time.Since(start) < benchFor {
+				if err := f(i); err != nil {
+					t.Error(err)
+					return
+				}
+				done.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return float64(done.Load()) / time.Since(start).Seconds()
+}
+
+func (o *outsideWorld) keepAlive(t *testing.T, w way, path string, callers int) float64 {
+	conns := make([]*tls.Conn, callers)
+	readers := make([]*bufio.Reader, callers)
+	for i := range conns {
+		c, err := o.tunnel(w, w.host())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		conns[i], readers[i] = c, bufio.NewReader(c)
+	}
+	return rateOf(t, callers, func(i int) error { return ask(conns[i], readers[i], w.host(), path) })
+}
+
+func (o *outsideWorld) fresh(t *testing.T, w way) float64 {
+	return rateOf(t, 4, func(int) error {
+		c, err := o.tunnel(w, w.host())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return ask(c, bufio.NewReader(c), w.host(), "/")
+	})
+}
+
+const coldNames = 512
+
+var nextName atomic.Int64
+
+// names opens tunnels to names that were never asked for: a certificate each.
+func (o *outsideWorld) names(t *testing.T, w way) float64 {
+	const each = 50
+	start := time.Now()
+	for range each {
+		host := fmt.Sprintf("n%d.cold.test", nextName.Add(1)%coldNames)
+		w := w
+		if w.roots != nil && strings.HasPrefix(w.target, benchHost) {
+			w.target = host + ":443"
+		}
+		c, err := o.tunnel(w, host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+	}
+	return each / time.Since(start).Seconds()
+}
+
+func (o *outsideWorld) http2(t *testing.T, w way) float64 {
+	tr := &http.Transport{ForceAttemptHTTP2: true, DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
+		return o.tunnel(w, benchHost, "h2", "http/1.1")
+	}}
+	defer tr.CloseIdleConnections()
+	client := &http.Client{Transport: tr}
+	return rateOf(t, 32, func(int) error {
+		res, err := client.Get("https://" + benchHost + "/")
+		if err != nil {
+			return err
+		}
+		defer res.Body.Close()
+		_, err = io.Copy(io.Discard, res.Body)
+		return err
+	})
+}
+
+func (o *outsideWorld) denials(t *testing.T, w way) float64 {
+	return rateOf(t, 4, func(int) error {
+		c, err := w.dial()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", w.denied, w.denied)
+		res, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: http.MethodConnect})
+		if err == nil && res.StatusCode == http.StatusOK {
+			err = fmt.Errorf("%s let %s through", w.name, w.denied)
+		}
+		return err
+	})
+}
+
+// versus measures ours and every base in turns and reports the medians.
+func (o *outsideWorld) versus(t *testing.T, name, unit string, ours way, bases []way, measure func(way) float64) {
+	t.Helper()
+	bases = slices.DeleteFunc(slices.Clone(bases), func(w way) bool { return w.dial == nil })
+	got := make([][]float64, len(bases)+1)
+	for range 3 {
+		for i, w := range append([]way{ours}, bases...) {
+			got[i] = append(got[i], measure(w))
+			if t.Failed() {
+				t.Fatal(name, w.name)
+			}
+		}
+	}
+	for _, g := range got {
+		slices.Sort(g)
+	}
+	for i, w := range bases {
+		report(t, name+"/"+w.name, unit, got[0][1], got[i+1][1])
+	}
+}
+
+// added offers 200 requests a second, each at its own time whether the one
+// before is done or not, and reports the median time beyond the direct way.
+func (o *outsideWorld) added(t *testing.T, name string, ours, base, direct way) {
+	t.Helper()
+	median := func(w way) float64 {
+		const workers, total = 8, 400
+		due := make(chan time.Time, total)
+		begin := time.Now().Add(10 * time.Millisecond)
+		for i := range total {
+			due <- begin.Add(time.Duration(i) * 5 * time.Millisecond)
+		}
+		close(due)
+		var mu sync.Mutex
+		var took []float64
+		var wg sync.WaitGroup
+		for range workers {
+			c, err := o.tunnel(w, w.host())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			r := bufio.NewReader(c)
+			wg.Go(func() {
+				for at := range due {
+					time.Sleep(time.Until(at))
+					if err := ask(c, r, w.host(), "/"); err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					took = append(took, float64(time.Since(at).Microseconds()))
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		if t.Failed() {
+			t.Fatal(name, w.name)
+		}
+		slices.Sort(took)
+		return took[len(took)/2]
+	}
+	d, a, b := median(direct), median(ours), median(base)
+	report(t, name+"/goproxy", "us", a-d, b-d)
+	report(t, name+"/goal", "us", a-d, 300)
+}
+
+// idle reports what a tunnel takes that nobody uses, both ends of it included:
+// the client's is in this process too. A door holds 256.
+func (o *outsideWorld) idle(t *testing.T) {
+	t.Helper()
+	const tunnels, perDoor = 5_000, 250
+	used := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse + m.StackInuse
+	}
+	var doors []way
+	for range tunnels / perDoor {
+		doors = append(doors, o.door(t, receipts.Shadow, nil))
+	}
+	before := used()
+	var held []net.Conn
+	for _, w := range doors {
+		for range perDoor {
+			c, err := o.tunnel(w, benchHost)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetDeadline(time.Time{})
+			held = append(held, c)
+		}
+	}
+	report(t, "door.idle_tunnel/goal", "KiB", float64(used()-before)/tunnels/1024, 64)
+	for _, c := range held {
+		_ = c.Close()
+	}
+}
