@@ -16,7 +16,6 @@ import (
 	"gatehouse/internal/journal"
 	"gatehouse/internal/notary"
 	"gatehouse/internal/problem"
-	"gatehouse/internal/secret"
 	"gatehouse/receipts"
 )
 
@@ -50,7 +49,7 @@ func newModels(p parts) (*models, error) {
 		if err != nil {
 			return nil, err
 		}
-		token, err := modelToken(c)
+		token, err := modelToken(p, c)
 		if err != nil {
 			return nil, err
 		}
@@ -127,15 +126,6 @@ func modelConnection(c config.Connection) (model.Connection, error) {
 		conn.To = to
 	}
 	return conn, nil
-}
-
-// modelToken returns what gives the connection's credential.
-func modelToken(c config.Connection) (func(context.Context) (secret.Value, error), error) {
-	if c.Credential.Ref() == "" {
-		return nil, problem.New(problem.ConfigInvalid, "connections."+c.Name+": a model connection needs a credential", "")
-	}
-	value := c.Credential.Value()
-	return func(context.Context) (secret.Value, error) { return value, nil }, nil
 }
 
 // Mediate opens the session's budget and returns its routes.

@@ -4,17 +4,16 @@ import (
 	"net/url"
 	"slices"
 
+	"gatehouse/enforcers/model"
 	"gatehouse/gatekeeper/bundle"
 	"gatehouse/internal/config"
 )
 
-// hostsByProvider are the hosts of the providers that have fixed ones. Vertex's
-// name a location, and a self-hosted provider's connection names its own.
+// hostsByProvider are the hosts of the providers that have fixed ones. Those of
+// models are the mediator's to say; a self-hosted provider's connection names
+// its own.
 var hostsByProvider = map[string][]string{
-	"github":    {"github.com", "api.github.com"},
-	"anthropic": {"api.anthropic.com"},
-	"google":    {"generativelanguage.googleapis.com"},
-	"openai":    {"api.openai.com"},
+	"github": {"github.com", "api.github.com"},
 }
 
 // upstreamsOf lists the hosts whose requests are judged by another enforcer
@@ -35,6 +34,14 @@ func upstreamsOf(cfg *config.Config) []bundle.Upstream {
 		}
 		if len(hosts) == 0 {
 			hosts = hostsByProvider[c.Provider]
+		}
+		if c.Kind == "model" && c.Host == "" {
+			// An unknown provider has no host; making its mediator says so.
+			if conn, err := modelConnection(c); err == nil {
+				if to, err := model.Host(conn); err == nil {
+					hosts = []string{to.Host()}
+				}
+			}
 		}
 		if len(hosts) > 0 {
 			out = append(out, bundle.Upstream{Connection: c.Name, Kind: c.Kind, Hosts: hosts})
