@@ -235,7 +235,7 @@ type Push struct {
 	Force bool `yaml:"force,omitempty"`
 	// Delete admits deleting refs.
 	Delete bool `yaml:"delete,omitempty"`
-	// DenyPaths are paths that a push must not change: exact, or a prefix ending in /**.
+	// DenyPaths are paths that a push must not change: exact, or a prefix ending in /**. Without any: workflows, .gitmodules and CODEOWNERS.
 	DenyPaths []string `yaml:"deny_paths,omitempty" validate:"unique,dive,denypath"`
 }
 

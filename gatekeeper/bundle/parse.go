@@ -64,6 +64,11 @@ func parse(src []byte) (*Bundle, error) {
 	return b, nil
 }
 
+// defaultDenyPaths are what a push must not change where deny_paths is left out:
+// what runs by being there, what brings other repositories in, and who must be
+// asked. Whoever lists paths lists all of them.
+var defaultDenyPaths = []string{".github/CODEOWNERS", ".github/workflows/**", ".gitmodules", "CODEOWNERS", "docs/CODEOWNERS"}
+
 // normalize fills defaults and writes names, hosts and sets of words in their
 // only form, so that equal meaning is equal bytes.
 func (b *Bundle) normalize() error {
@@ -92,6 +97,9 @@ func (b *Bundle) normalize() error {
 		}
 	}
 	if g := b.Git; g != nil && g.Push != nil {
+		if len(g.Push.DenyPaths) == 0 {
+			g.Push.DenyPaths = slices.Clone(defaultDenyPaths)
+		}
 		slices.Sort(g.Push.Refs)
 		slices.Sort(g.Push.DenyPaths)
 	}
