@@ -68,8 +68,8 @@ type ExportOf struct {
 	Open         []string  // classes of committed values to disclose: paths, refs
 }
 
-// Options wires an API. All fields but Auth, Review, Proposals, Node, UI, Log and
-// Clock are required.
+// Options wires an API. All fields but Auth, Review, Proposals, Node, Spend, UI,
+// Log and Clock are required.
 type Options struct {
 	View      *view.View
 	Auth      *auth.Auth     // nil: one-time links only
@@ -80,7 +80,8 @@ type Options struct {
 	Bundles   BundleCommands
 	Receipts  ReceiptCommands
 	Status    func() Status
-	Node      NodeCommands // nil: none
+	Node      NodeCommands   // nil: none
+	Spend     func() Budgets // nil: an empty list
 
 	URL      string   // of the operator listener as people open it: http://127.0.0.1:8081
 	Hosts    []string // exact Host values the operator listener answers to

@@ -310,7 +310,7 @@ func TestOpenAPI(t *testing.T) {
 		"GET /v1/receipts/head", "GET /v1/receipts/keyset", "GET /v1/receipts/stream", "GET /v1/receipts/{id}/action",
 		"GET /v1/sessions", "GET /v1/sessions/{id}", "GET /v1/sessions/{id}/envelope", "GET /v1/sessions/{id}/logs", "GET /v1/sessions/{id}/receipts",
 		"GET /v1/sessions/{id}/receipts/{seq}/explain", "GET /v1/sessions/{id}/receipts/{seq}/proof",
-		"GET /v1/status", "GET /v1/steps", "GET /v1/tokens", "GET /v1/would-blocks", "GET /v1/would-blocks/{id}", "GET /v1/would-blocks/{id}/suggestions",
+		"GET /v1/spend", "GET /v1/status", "GET /v1/steps", "GET /v1/tokens", "GET /v1/would-blocks", "GET /v1/would-blocks/{id}", "GET /v1/would-blocks/{id}/suggestions",
 		"POST /v1/bundles", "POST /v1/bundles/{id}/pause", "POST /v1/bundles/{id}/promote", "POST /v1/bundles/{id}/proposals", "POST /v1/bundles/{id}/resume", "POST /v1/bundles/{id}/rollback",
 		"POST /v1/events/{id}/redeliver", "POST /v1/login-links", "POST /v1/proposals/{id}/approve", "POST /v1/proposals/{id}/reject",
 		"POST /v1/sessions/{id}/kill", "POST /v1/sessions/{id}/retry", "POST /v1/simulations", "POST /v1/tokens", "POST /v1/tokens/{id}/revoke", "POST /v1/would-blocks/{id}/mark",

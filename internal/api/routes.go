@@ -112,6 +112,7 @@ type ByID struct {
 }
 
 func (a *API) routes() {
+	a.spendRoutes()
 	get(a, "status", "/v1/status", "The node's state", func(_ context.Context, _ *none) (Status, error) { return a.o.Status(), nil })
 
 	get(a, "list-sessions", "/v1/sessions", "Sessions, the newest first", func(_ context.Context, in *struct {

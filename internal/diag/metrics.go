@@ -21,7 +21,10 @@ type Metrics struct {
 	EffectiveMode  *prometheus.GaugeVec     // bundle, enforcer: 0 not loaded, 1 shadow, 2 hard
 	Receipts       *prometheus.CounterVec   // type
 	VerifyFailures prometheus.Counter
-	Deliveries     *prometheus.CounterVec // kind, mode
+	Deliveries     *prometheus.CounterVec   // kind, mode
+	ModelCalls     *prometheus.CounterVec   // connection, code; "" is an answered call
+	ModelSeconds   *prometheus.HistogramVec // connection; to the head of the answer
+	ModelSpent     *prometheus.CounterVec   // connection; nanodollars
 }
 
 // NewMetrics returns a fresh registry with the Go and process collectors and
@@ -44,6 +47,9 @@ func NewMetrics(version string) *Metrics {
 	m.Receipts = m.counters("receipts_appended_total", "Durable receipts by type.", "type")
 	m.VerifyFailures = m.counters("receipt_verify_failures_total", "Receipts of this node that did not verify.").WithLabelValues()
 	m.Deliveries = m.counters("credential_deliveries_total", "Credentials of sessions that opened, by the connection's kind and delivery mode.", "kind", "mode")
+	m.ModelCalls = m.counters("model_calls_total", "Model calls by connection and reason code; answered ones have none.", "connection", "code")
+	m.ModelSeconds = m.histograms("model_first_byte_seconds", "Time from a model call's head to the head of its answer.", prometheus.ExponentialBuckets(0.005, 4, 8), "connection")
+	m.ModelSpent = m.counters("model_spent_nanodollars_total", "What model calls cost, in nanodollars.", "connection")
 	build := m.gauges("build_info", "Always 1; the version is the label.", "version")
 	build.WithLabelValues(version).Set(1)
 	return m
