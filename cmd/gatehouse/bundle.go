@@ -19,6 +19,7 @@ import (
 func (c *cli) bundleCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "bundle", Short: "Read, compare and test capability bundles", Args: cobra.NoArgs, RunE: help}
 	cmd.AddCommand(c.bundleLint(), c.bundleCovers(), c.bundleTest(), c.bundleApply(), c.bundleHistory())
+	cmd.AddCommand(c.bundleChanges()...)
 	return cmd
 }
 

@@ -260,7 +260,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		return nil, err
 	}
 
-	if err := n.serve(ctx, cfg, state, opened, operator, diag.Handler(metrics, health), kept); err != nil {
+	if err := n.serve(ctx, cfg, state, opened, operator, ownHosts(cfg.Listen.Private, diag.Handler(metrics, health)), kept); err != nil {
 		return nil, err
 	}
 	// Compiling takes seconds on a cold cache; deliveries do not wait for it, and

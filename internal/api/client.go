@@ -11,13 +11,15 @@ import (
 	"net/url"
 
 	"gatehouse/internal/problem"
+	"gatehouse/internal/secret"
 )
 
 // Client calls a node over its unix socket. Its errors are problems: those of
 // the node as it sent them, and problem.Unreachable when there is none.
 type Client struct {
-	http *http.Client
-	path string
+	http  *http.Client
+	path  string
+	token secret.Value
 }
 
 // NewClient returns a client for the socket at path.
@@ -27,6 +29,28 @@ func NewClient(path string) *Client {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		},
 	}}}
+}
+
+// As makes the client speak as the owner of an API token instead of as the
+// machine's user.
+func (c *Client) As(token secret.Value) { c.token = token }
+
+// Send posts in as JSON and decodes the answer into out. header may hold If-Match
+// and the like.
+func (c *Client) Send(ctx context.Context, path string, in any, header http.Header, out any) error {
+	b, err := json.Marshal(in)
+	if err != nil {
+		return err
+	}
+	if header = header.Clone(); header == nil {
+		header = http.Header{}
+	}
+	header.Set("Content-Type", "application/json")
+	r, err := c.do(ctx, http.MethodPost, path, b, header)
+	if err != nil {
+		return err
+	}
+	return decode(r, out)
 }
 
 // Close drops idle connections.
@@ -51,18 +75,26 @@ func (c *Client) File(ctx context.Context, path string, query url.Values) (io.Re
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	r, err := c.do(ctx, http.MethodGet, path, nil)
+	r, err := c.do(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	return r.Body, nil
 }
 
-func (c *Client) json(ctx context.Context, method, path string, body []byte, out any) error {
-	r, err := c.do(ctx, method, path, body)
+func (c *Client) json(ctx context.Context, method, path string, yaml []byte, out any) error {
+	var header http.Header
+	if yaml != nil {
+		header = http.Header{"Content-Type": {"application/yaml"}}
+	}
+	r, err := c.do(ctx, method, path, yaml, header)
 	if err != nil {
 		return err
 	}
+	return decode(r, out)
+}
+
+func decode(r *http.Response, out any) error {
 	defer func() { _ = r.Body.Close() }()
 	if err := json.NewDecoder(r.Body).Decode(out); err != nil {
 		return fmt.Errorf("couldn't read the node's answer: %w", err)
@@ -70,13 +102,16 @@ func (c *Client) json(ctx context.Context, method, path string, body []byte, out
 	return nil
 }
 
-func (c *Client) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+func (c *Client) do(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://gatehouse"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/yaml")
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	if !c.token.Empty() {
+		req.Header.Set("Authorization", "Bearer "+string(c.token.Reveal()))
 	}
 	r, err := c.http.Do(req)
 	if err != nil {

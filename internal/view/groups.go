@@ -214,6 +214,9 @@ func keyOf(bundle string, r *receipts.Receipt) Group {
 	if d.Fault != "" {
 		row.Reason = d.Fault
 	}
+	if row.Kind == "dns.query" {
+		row.Name = "" // whoever asks for A asks for AAAA
+	}
 	return row
 }
 
