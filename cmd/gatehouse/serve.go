@@ -237,6 +237,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	health.Check("credentials", n.gk.Credentials)
 	metrics.Gauge("bundles_compatibility", "Bundles in force under the credential policy compatibility.", func() float64 { return float64(n.gk.Weaker()) })
 	health.Check("streams", behind.err)
+	gauges(metrics, health, behind, n.notary, n.keys.Keyset())
 	n.do = commands{gk: n.gk, notary: n.notary, keys: n.keys, bus: n.bus, blobs: blobs, exits: exits, view: n.view}
 	status := n.status(cfg, health, began, exits.dev)
 	rev, err := n.newReview(ctx, cfg, state.wasm)
@@ -263,6 +264,11 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	if err := n.serve(ctx, cfg, state, opened, operator, ownHosts(cfg.Listen.Private, diag.Handler(metrics, health)), kept); err != nil {
 		return nil, err
 	}
+	counted := n.journal.Next()
+	n.group.Go(func() error {
+		count(ctx, n.journal, counted, metrics)
+		return nil
+	})
 	// Compiling takes seconds on a cold cache; deliveries do not wait for it, and
 	// the first session finds it done.
 	n.group.Go(func() error {
