@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/cgi"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -29,6 +31,7 @@ type gitHub struct {
 	*outside.World
 	t    *testing.T
 	root string
+	ids  map[string]string // by owner/name
 	git  *outside.Site
 	api  *outside.Site
 
@@ -36,6 +39,7 @@ type gitHub struct {
 	n      int
 	bodies []string             // of every request for a token
 	live   map[string]gitHubTok // by token
+	held   chan struct{}        // closed once a push has landed whose answer is kept back
 	rest   map[string]http.HandlerFunc
 }
 
@@ -53,7 +57,7 @@ func newGitHub(t *testing.T) *gitHub {
 		t.Fatal(err)
 	}
 	t.Cleanup(base.Close)
-	w := &gitHub{World: base, t: t, root: t.TempDir(), live: map[string]gitHubTok{}, rest: map[string]http.HandlerFunc{}}
+	w := &gitHub{World: base, t: t, root: t.TempDir(), ids: maps.Clone(gitHubIDs), live: map[string]gitHubTok{}, rest: map[string]http.HandlerFunc{}}
 	for name := range gitHubIDs {
 		work, bare := t.TempDir(), filepath.Join(w.root, name+".git")
 		write(t, filepath.Join(work, "README"), "README of "+name+"\n")
@@ -86,8 +90,14 @@ func newGitHub(t *testing.T) *gitHub {
 		}
 		owner, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		name, _, _ := strings.Cut(rest, ".git")
-		if !ok || tok.repository != gitHubIDs[owner+"/"+name] || tok.permissions["contents"] != need {
+		if !ok || tok.repository != w.ids[owner+"/"+name] || tok.permissions["contents"] != need {
 			http.Error(rw, "bad credentials", http.StatusUnauthorized)
+			return
+		}
+		if w.held != nil && r.Method == http.MethodPost && need == "write" {
+			cgi.ServeHTTP(httptest.NewRecorder(), r)
+			close(w.held)
+			<-r.Context().Done()
 			return
 		}
 		cgi.ServeHTTP(rw, r)
@@ -156,8 +166,8 @@ func (w *gitHub) tip(name, ref string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// configure writes a configuration and a bundle; git and more are YAML.
-func (w *gitHub) configure(dir, git, more string) {
+// connect writes the files of a connection and returns its configuration.
+func (w *gitHub) connect(dir string) string {
 	w.t.Helper()
 	upstreams, err := json.Marshal(w.Upstreams())
 	if err != nil {
@@ -169,12 +179,18 @@ func (w *gitHub) configure(dir, git, more string) {
 	}
 	write(w.t, filepath.Join(dir, "app.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
 	write(w.t, filepath.Join(dir, "ca.pem"), string(w.CA()))
-	write(w.t, filepath.Join(dir, "gatehouse.yaml"), fmt.Sprintf(`sandbox: {unlimited: accepted}
-repositories: [{id: "1001", name: acme/shop}, {id: "1002", name: acme/docs}, {id: "1003", name: acme/other}]
-connections:
+	return fmt.Sprintf(`connections:
   - {name: github-main, kind: scm, provider: github, host: git.good.test, api: "https://api.good.test/", app: {id: 4711, key: "${file:app.pem}"}}
 dev: {upstreams: %s, dns: %q, ca: ca.pem}
-`, upstreams, w.DNS.Addr()))
+`, upstreams, w.DNS.Addr())
+}
+
+// configure writes a configuration and a bundle; git and more are YAML.
+func (w *gitHub) configure(dir, git, more string) {
+	w.t.Helper()
+	write(w.t, filepath.Join(dir, "gatehouse.yaml"), `sandbox: {unlimited: accepted}
+repositories: [{id: "1001", name: acme/shop}, {id: "1002", name: acme/docs}, {id: "1003", name: acme/other}]
+`+w.connect(dir))
 	write(w.t, filepath.Join(dir, "bundle.yaml"), `apiVersion: gatehouse/v1
 kind: Bundle
 name: git
@@ -321,4 +337,77 @@ func TestCheckout(t *testing.T) {
 			t.Errorf("no %q in:\n%s", want, out)
 		}
 	}
+}
+
+// heldBundle takes every failed run and gives it git in its own repository.
+func heldBundle(script string) string {
+	return `apiVersion: gatehouse/v1
+kind: Bundle
+name: held
+mode: hard
+accepts: member
+match:
+  - {source: github, endpoint: main, kinds: [workflow_run.completed], where: {conclusion: failure}}
+session:
+  agent: {command: {argv: [/bin/sh, -c, '` + script + `']}}
+  task: go
+  timeout: 10m
+git: {repository: session, push: {refs: ["refs/heads/gatehouse/*"]}}
+`
+}
+
+// TestPushAfterKill: a push whose answer the node did not live to see is asked
+// about when it starts again, by object ids, and is not pushed again.
+func TestPushAfterKill(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: starts a node and a sandbox")
+	}
+	w := newGitHub(t)
+	w.ids["acme/shop"] = "1" // as the node lists it
+	w.held = make(chan struct{})
+	dir := nodeDir(t)
+	n := newLiveNodeOn(t, dir, w.connect(dir), heldBundle(`git clone -q "$GATEHOUSE_REPOSITORY" . && echo x > x && git add x && git commit -q -m x && git push origin HEAD:refs/heads/gatehouse/cut; sleep 300`))
+	n.args = []string{"--dev"}
+	n.start()
+	n.deliver(failure(1))
+	select {
+	case <-w.held:
+	case <-time.After(patience):
+		t.Fatal("nothing was pushed")
+	}
+	n.kill()
+	tip := w.tip("acme/shop", "gatehouse/cut")
+	n.start()
+	n.until("asked about the push", func() bool {
+		log, err := os.ReadFile(n.path("log"))
+		return err == nil && strings.Contains(string(log), "found=push_landed")
+	})
+	n.until("without a token", func() bool { return len(w.alive()) == 0 })
+	n.stop()
+	if got := w.tip("acme/shop", "gatehouse/cut"); got != tip || tip == "" {
+		t.Errorf("the branch went from %q to %q", tip, got)
+	}
+}
+
+// TestTokensAfterKill: a node that was killed while a session held a token gives
+// it back when it starts again.
+func TestTokensAfterKill(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: starts a node and a sandbox")
+	}
+	w := newGitHub(t)
+	w.ids["acme/shop"] = "1" // as the node lists it
+	dir := nodeDir(t)
+	n := newLiveNodeOn(t, dir, w.connect(dir), heldBundle(`git ls-remote "$GATEHOUSE_REPOSITORY"; sleep 300`))
+	n.args = []string{"--dev"}
+	n.start()
+	n.deliver(failure(1))
+	n.until("holding a token", func() bool { return len(w.alive()) == 1 })
+	n.kill()
+	if len(w.alive()) != 1 {
+		t.Fatal("the token is gone before the node started again")
+	}
+	n.start()
+	n.until("without a token", func() bool { return len(w.alive()) == 0 })
+	n.stop()
 }

@@ -15,6 +15,7 @@ import (
 
 	"gatehouse/enforcers"
 	"gatehouse/enforcers/git"
+	"gatehouse/enforcers/upstream"
 	"gatehouse/gatekeeper"
 	"gatehouse/gatekeeper/sandbox/local"
 	"gatehouse/gatekeeper/sandbox/quarantine"
@@ -45,13 +46,16 @@ type gits struct {
 	credentials []*git.Credentials
 	inspector   git.Inspector // nil: this machine runs no sandboxes, and no push goes on
 	journal     *journal.Journal
+	notary      *notary.Notary
+	up          *upstream.Client
+	dev         bool
 	log         *slog.Logger
 }
 
 // newGits reads the scm connections and makes their credentials known to
 // upstream.
 func newGits(p parts) (*gits, error) {
-	m := &gits{names: map[string]git.Repository{}, journal: p.journal, log: p.log}
+	m := &gits{names: map[string]git.Repository{}, journal: p.journal, notary: p.notary, up: p.up, dev: p.dev, log: p.log}
 	var conns []config.Connection
 	for _, c := range p.cfg.Connections {
 		if c.Kind == "scm" {
@@ -168,6 +172,10 @@ func credentialReceipt(n *notary.Notary) git.Receipt {
 		if revoke {
 			r.Type = receipts.TypeCredentialRevoke
 		}
+		if strings.HasPrefix(session, askSession) {
+			_, err := n.Control().Append(ctx, r)
+			return err
+		}
 		chain, err := n.Resume(session)
 		if err == nil {
 			if _, err = chain.Append(ctx, r); problem.CodeOf(err) != problem.ChainClosed {
@@ -182,13 +190,20 @@ func credentialReceipt(n *notary.Notary) git.Receipt {
 	}
 }
 
-// Run revokes what an earlier run left behind, and goes on trying.
+// Run revokes what an earlier run left behind, and goes on trying; it asks what
+// became of pushes that were cut off.
 func (m *gits) Run(ctx context.Context) error {
 	if len(m.credentials) == 0 {
 		return nil
 	}
-	if err := m.recover(); err != nil {
+	cut, err := m.recover()
+	if err != nil {
 		return err
+	}
+	for _, p := range cut {
+		if err := m.ask(ctx, p); err != nil && ctx.Err() == nil {
+			m.log.WarnContext(ctx, "couldn't find out what became of a push", slog.String("session", p.Session), slog.Any("err", err))
+		}
 	}
 	done := make(chan error, len(m.credentials))
 	for _, c := range m.credentials {
@@ -201,24 +216,37 @@ func (m *gits) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// recover reads the tokens that the journal remembers.
-func (m *gits) recover() error {
+// recover reads the tokens that the journal remembers, and the pushes that were
+// under way when the node ended.
+func (m *gits) recover() (cut []git.Pushing, err error) {
+	open := map[string]git.Pushing{}
 	for group, err := range m.journal.Groups(0) {
 		if err != nil {
-			return fmt.Errorf("couldn't read the journal: %w", err)
+			return nil, fmt.Errorf("couldn't read the journal: %w", err)
 		}
 		for _, rec := range group {
-			if rec.Kind != journal.KindPrivate || rec.Subject != tokenSubject {
+			if rec.Kind != journal.KindPrivate {
 				continue
 			}
-			for _, c := range m.credentials {
-				if err := c.Recover(rec.Data); err != nil {
-					return err
+			switch rec.Subject {
+			case tokenSubject:
+				for _, c := range m.credentials {
+					err = errors.Join(err, c.Recover(rec.Data))
 				}
+			case pushSubject:
+				err = m.recall(rec, open)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("journal position %d: %w", rec.Pos, err)
 			}
 		}
 	}
-	return nil
+	for _, p := range open {
+		if _, err := m.notary.Resume(p.Session); err != nil { // one of this run is answered by itself
+			cut = append(cut, p)
+		}
+	}
+	return cut, nil
 }
 
 // Mediate prepares git for one session.
@@ -234,7 +262,10 @@ func (m *gits) Mediate(_ context.Context, s gatekeeper.DoorSpec, _ *enforcers.Ga
 	}
 	placeholder := secret.FromString("gatehouse_ph_" + rand.Text()[:26])
 	one, err := git.New(git.Options{
-		Hosts: m.hosts, Placeholder: placeholder, Readable: readable, Log: m.log, Push: git.PushOptions{Dir: dir, ID: s.Session, Inspect: m.inspector},
+		Hosts: m.hosts, Placeholder: placeholder, Readable: readable, Log: m.log, Push: git.PushOptions{
+			Dir: dir, ID: s.Session, Inspect: m.inspector, After: m.pushed,
+			Before: func(ctx context.Context, p git.Pushing) error { return m.pushing(ctx, pushRecord{Pushing: p}) },
+		},
 	})
 	if err != nil {
 		return mediation{}, err

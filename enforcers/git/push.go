@@ -31,9 +31,11 @@ type PushOptions struct {
 	Inspect Inspector
 	Most    int64 // bytes of one pack, 0 = 1 GiB
 	Limits  quarantine.Limits
-	// Before is told of a permitted push just before its first byte leaves, so
-	// that after a crash it can be asked what became of it. An error stops it.
+	// Before is told of a permitted push just before its first byte leaves, and
+	// After once the host has answered or cannot any more: after a crash between
+	// them, Reconcile says what became of it. An error of Before stops the push.
 	Before func(ctx context.Context, p Pushing) error
+	After  func(p Pushing)
 }
 
 // Pushing is a permitted push that is about to leave.
@@ -195,14 +197,15 @@ func (m *Mediator) store(path string, body io.Reader, wanted bool) (code string)
 // forward sends a permitted push: the commands as they were read and judged,
 // and the pack as it was looked into.
 func (m *Mediator) forward(w http.ResponseWriter, r *door.Request, p *enforcers.Permit, repository Repository, t target, req *request, dir string) error {
+	going := Pushing{Receipt: p.Receipt().String(), Session: p.Session(), Connection: p.Action().Connection, Repository: repository.ID, Commands: req.commands}
 	if m.o.Push.Before != nil {
-		err := m.o.Push.Before(r.Context(), Pushing{
-			Receipt: p.Receipt().String(), Session: p.Session(), Connection: p.Action().Connection, Repository: repository.ID, Commands: req.commands,
-		})
-		if err != nil {
+		if err := m.o.Push.Before(r.Context(), going); err != nil {
 			p.Void(enforcers.CodeReceiptUnavailable)
 			return err
 		}
+	}
+	if m.o.Push.After != nil {
+		defer m.o.Push.After(going)
 	}
 	head := req.encode()
 	pack, err := os.Open(filepath.Join(dir, quarantine.PackFile))

@@ -165,9 +165,14 @@ func (c *Credentials) Inject(ctx context.Context, p *enforcers.Permit, r *http.R
 	if to == c.o.API && c.o.API != c.o.Git {
 		r.Header["Authorization"] = []string{"Bearer " + string(v.Reveal())}
 	} else {
-		r.SetBasicAuth(c.o.User, string(v.Reveal()))
+		c.Authorize(r, v)
 	}
 	return []secret.Value{v}, nil
+}
+
+// Authorize adds a credential to a git request as the connection's host takes it.
+func (c *Credentials) Authorize(r *http.Request, v secret.Value) {
+	r.SetBasicAuth(c.o.User, string(v.Reveal()))
 }
 
 // Token returns the credential of one session for a repository and access,
