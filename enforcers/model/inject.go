@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"gatehouse/enforcers"
 	"gatehouse/enforcers/upstream"
@@ -49,17 +50,54 @@ func (i *injector) Inject(ctx context.Context, p *enforcers.Permit, r *http.Requ
 	if len(v.Reveal()) < 8 {
 		return nil, errors.New("the credential is too short to be guarded")
 	}
+	authenticate(i.provider, v, r.Header)
+	return []secret.Value{v}, nil
+}
+
+// authenticate puts a credential where a provider wants it, and nowhere else.
+func authenticate(provider string, v secret.Value, h http.Header) {
 	for _, name := range []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key"} {
-		delete(r.Header, name)
+		delete(h, name)
 	}
 	key := string(v.Reveal())
 	switch {
-	case i.provider == "anthropic" && !bytes.HasPrefix(v.Reveal(), oauthToken):
-		r.Header["X-Api-Key"] = []string{key}
-	case i.provider == "google":
-		r.Header["X-Goog-Api-Key"] = []string{key}
+	case provider == "anthropic" && !bytes.HasPrefix(v.Reveal(), oauthToken):
+		h["X-Api-Key"] = []string{key}
+	case provider == "google":
+		h["X-Goog-Api-Key"] = []string{key}
 	default:
-		r.Header["Authorization"] = []string{"Bearer " + key}
+		h["Authorization"] = []string{"Bearer " + key}
 	}
-	return []secret.Value{v}, nil
+}
+
+// Check is a request by which an operator learns whether a connection's
+// credential is accepted. It costs nothing and starts nothing.
+func Check(c Connection, v secret.Value) (*http.Request, error) {
+	_, to, err := adapterOf(c)
+	if err != nil {
+		return nil, err
+	}
+	path := "/v1/models"
+	switch c.Provider {
+	case "google":
+		path = "/v1beta/models?pageSize=1"
+	case "vertex-gemini", "vertex-anthropic":
+		publisher := strings.TrimPrefix(c.Provider, "vertex-")
+		if publisher == "gemini" {
+			publisher = "google"
+		}
+		path = "/v1beta1/publishers/" + publisher + "/models?pageSize=1"
+	}
+	r, err := http.NewRequest(http.MethodGet, to.String()+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	authenticate(c.Provider, v, r.Header)
+	if c.Provider == "anthropic" {
+		r.Header.Set("Anthropic-Version", "2023-06-01")
+	}
+	if c.Project != "" {
+		r.Header.Set("X-Goog-User-Project", c.Project)
+	}
+	return r, nil
 }
