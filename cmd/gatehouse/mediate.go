@@ -11,6 +11,7 @@ import (
 	"gatehouse/enforcers/upstream"
 	"gatehouse/gatekeeper"
 	"gatehouse/internal/config"
+	"gatehouse/internal/diag"
 	"gatehouse/internal/journal"
 	"gatehouse/internal/notary"
 )
@@ -41,6 +42,7 @@ type parts struct {
 	inject  injectors // a mediator adds its own connections
 	journal *journal.Journal
 	notary  *notary.Notary
+	metrics *diag.Metrics // nil: nobody counts
 	dev     bool
 	log     *slog.Logger
 }

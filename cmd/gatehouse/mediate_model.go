@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,8 +12,10 @@ import (
 	"gatehouse/enforcers/spend"
 	"gatehouse/gatekeeper"
 	"gatehouse/gatekeeper/bundle"
+	"gatehouse/internal/api"
 	"gatehouse/internal/authority"
 	"gatehouse/internal/config"
+	"gatehouse/internal/diag"
 	"gatehouse/internal/journal"
 	"gatehouse/internal/notary"
 	"gatehouse/internal/problem"
@@ -33,7 +36,7 @@ type models struct {
 // newModels reads the prices, folds the ledger from the journal, and registers
 // the model connections' injectors.
 func newModels(p parts) (*models, error) {
-	m := &models{conns: map[string]model.Connection{}, notary: p.notary, log: p.log}
+	m := &models{conns: map[string]model.Connection{}, notary: p.notary, seen: counted(p.metrics), log: p.log}
 	var err error
 	if m.prices, err = pricesOf(p.cfg); err != nil {
 		return nil, err
@@ -49,7 +52,11 @@ func newModels(p parts) (*models, error) {
 		if err != nil {
 			return nil, err
 		}
-		token, err := modelToken(p, c)
+		calls, err := mintCallsOf(p, c)
+		if err != nil {
+			return nil, err
+		}
+		token, err := modelToken(calls, c)
 		if err != nil {
 			return nil, err
 		}
@@ -67,6 +74,30 @@ func newModels(p parts) (*models, error) {
 		m.conns[c.Name] = conn
 	}
 	return m, nil
+}
+
+// counted counts calls in the node's metrics.
+func counted(m *diag.Metrics) func(model.Event) {
+	if m == nil {
+		return nil
+	}
+	return func(e model.Event) {
+		m.ModelCalls.WithLabelValues(e.Connection, e.Code).Inc()
+		m.ModelSpent.WithLabelValues(e.Connection).Add(float64(e.Spent))
+		if e.First > 0 {
+			m.ModelSeconds.WithLabelValues(e.Connection).Observe(e.First.Seconds())
+		}
+	}
+}
+
+// budgets is the node's ledger as the API shows it.
+func (d *doors) budgets() api.Budgets {
+	for _, m := range d.mediators {
+		if m, ok := m.(*models); ok {
+			return api.Budgets{Prices: m.prices.Version, Digest: hex.EncodeToString(m.prices.Digest[:]), Budgets: m.ledger.Budgets()}
+		}
+	}
+	return api.Budgets{Budgets: []spend.Budget{}}
 }
 
 // pricesOf returns the price table in force.

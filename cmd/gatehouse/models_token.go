@@ -13,6 +13,7 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/google"
 
+	"gatehouse/enforcers"
 	"gatehouse/enforcers/upstream"
 	"gatehouse/internal/authority"
 	"gatehouse/internal/config"
@@ -31,9 +32,29 @@ const (
 	refreshEarly = 5 * time.Minute // a call that begins now may last a while
 )
 
+// mintCalls is how a connection's token is minted: by whom, and what is written
+// of it.
+type mintCalls struct {
+	up     *upstream.Client
+	begin  func(to authority.Authority) func(context.Context, string) (func(enforcers.Outcome), error)
+	issued func(context.Context, map[string]string, time.Time) error
+}
+
+// mintCallsOf writes what is minted for a connection to the control chain.
+func mintCallsOf(p parts, c config.Connection) (mintCalls, error) {
+	to, err := authority.New(authority.HTTPS, tokenHost, 443)
+	n := &node{notary: p.notary, log: p.log}
+	return mintCalls{
+		up: p.up, issued: n.issued(c.Name, to),
+		begin: func(to authority.Authority) func(context.Context, string) (func(enforcers.Outcome), error) {
+			return n.begin(purposeModelMint, c.Name, to, p.dev)
+		},
+	}, err
+}
+
 // modelToken returns what gives a connection's credential: the key as it is, or
 // for Vertex a live access token that is minted here, outside.
-func modelToken(p parts, c config.Connection) (func(context.Context) (secret.Value, error), error) {
+func modelToken(calls mintCalls, c config.Connection) (func(context.Context) (secret.Value, error), error) {
 	if c.Credential.Ref() == "" {
 		return nil, problem.New(problem.ConfigInvalid, "connections."+c.Name+": a model connection needs a credential", "")
 	}
@@ -41,7 +62,7 @@ func modelToken(p parts, c config.Connection) (func(context.Context) (secret.Val
 	if c.Provider != "vertex-gemini" && c.Provider != "vertex-anthropic" {
 		return func(context.Context) (secret.Value, error) { return value, nil }, nil
 	}
-	source, err := newMint(p, c, value)
+	source, err := newMint(calls, c, value)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +83,7 @@ type mint struct {
 
 // newMint reads a service account's key or a person's refresh token. Other
 // kinds of credential files may name programs to run and places to call.
-func newMint(p parts, c config.Connection, key secret.Value) (*mint, error) {
+func newMint(calls mintCalls, c config.Connection, key secret.Value) (*mint, error) {
 	bad := func(why string) error {
 		return problem.New(problem.ConfigInvalid, "connections."+c.Name+".credential: "+why, "want the JSON key of a service account, or an authorized_user file")
 	}
@@ -79,7 +100,7 @@ func newMint(p parts, c config.Connection, key secret.Value) (*mint, error) {
 	if file.TokenURI != "" && file.TokenURI != "https://"+tokenHost+"/token" {
 		return nil, bad("token_uri leads elsewhere than to " + tokenHost)
 	}
-	client, err := mintClient(p, c, tokenHost)
+	client, err := mintClient(calls, tokenHost)
 	if err != nil {
 		return nil, err
 	}
@@ -89,28 +110,22 @@ func newMint(p parts, c config.Connection, key secret.Value) (*mint, error) {
 	if err != nil {
 		return nil, bad("couldn't be read") // the error may quote the file
 	}
-	node := &node{notary: p.notary, log: p.log}
-	to, err := authority.New(authority.HTTPS, tokenHost, 443)
-	if err != nil {
-		return nil, err
-	}
-	m := &mint{source: creds.TokenSource, issued: node.issued(c.Name, to)}
+	m := &mint{source: creds.TokenSource, issued: calls.issued}
 	if c.Impersonate == "" {
 		return m, nil
 	}
 	m.target = c.Impersonate
-	m.become, err = mintClient(p, c, iamHost)
+	m.become, err = mintClient(calls, iamHost)
 	return m, err
 }
 
 // mintClient returns a client that reaches one host.
-func mintClient(p parts, c config.Connection, host string) (*http.Client, error) {
+func mintClient(calls mintCalls, host string) (*http.Client, error) {
 	to, err := authority.New(authority.HTTPS, host, 443)
 	if err != nil {
 		return nil, err
 	}
-	node := &node{notary: p.notary, log: p.log}
-	transport, err := p.up.Node(upstream.NodeOptions{Purpose: purposeModelMint, To: to, Begin: node.begin(purposeModelMint, c.Name, to, p.dev), Timeout: mintLimit})
+	transport, err := calls.up.Node(upstream.NodeOptions{Purpose: purposeModelMint, To: to, Begin: calls.begin(to), Timeout: mintLimit})
 	if err != nil {
 		return nil, err
 	}

@@ -196,7 +196,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		host: host, up: up, actions: kept, modules: modulesOf(cfg), control: n.notary.Control().Append,
 		room: door.NewRoom(0), dev: o.dev && !cfg.Dev.Zero(), log: o.log,
 	}
-	if exits.mediators, err = mediatorsOf(ctx, parts{cfg: cfg, state: state, up: up, inject: inject, journal: n.journal, notary: n.notary, dev: exits.dev, log: o.log}); err != nil {
+	if exits.mediators, err = mediatorsOf(ctx, parts{cfg: cfg, state: state, up: up, inject: inject, journal: n.journal, notary: n.notary, metrics: metrics, dev: exits.dev, log: o.log}); err != nil {
 		return nil, err
 	}
 	asked, err := n.askGitHub(cfg, up, endpoints, exits.dev)
@@ -253,7 +253,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		return nil, err
 	}
 	operator, err := api.New(api.Options{
-		View: n.view, UI: pages, Auth: people, Review: reviews{rev}, Proposals: changes{n.gk, rev, cfg.Promotion.Approvers == 1}, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state),
+		View: n.view, UI: pages, Auth: people, Review: reviews{rev}, Proposals: changes{n.gk, rev, cfg.Promotion.Approvers == 1}, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state), Spend: exits.budgets,
 		Status: status,
 		URL:    cfg.OperatorURL(), Hosts: cfg.OperatorHosts(), Origins: cfg.OperatorOrigins(), Loopback: cfg.TLS == nil, Log: o.log,
 	})
@@ -345,12 +345,12 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, pages
 			group.Go(func() error { return r.Run(ctx) })
 		}
 	}
+	old := &retention{journal: n.journal, notary: n.notary, bus: n.bus, keep: time.Duration(cfg.Retain), log: n.log}
+	group.Go(func() error { return old.run(ctx) })
 	group.Go(func() error { return kept.run(flow, n.bus) })
 	group.Go(func() error { return n.view.Run(flow) })
 	sealing, sealed := context.WithCancel(flow)
 	noted := make(chan struct{})
-	old := &retention{journal: n.journal, notary: n.notary, bus: n.bus, keep: time.Duration(cfg.Retain), log: n.log}
-	group.Go(func() error { return old.run(ctx) })
 	group.Go(func() error {
 		defer close(noted)
 		return n.notary.Run(sealing)

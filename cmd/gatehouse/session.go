@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gatehouse/enforcers/spend"
 	"gatehouse/internal/api"
 	"gatehouse/internal/view"
 )
@@ -41,9 +42,23 @@ func (c *cli) sessionList() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return rows(c, list, []string{"session", "state", "reason", "bundle", "mode", "allow", "would-block", "deny", "fault", "started"}, func(s view.Session) []string {
+		var money api.Budgets
+		if err := client.Get(cmd.Context(), "/v1/spend", nil, &money); err != nil {
+			return err
+		}
+		budgets := budgetsOf(money)
+		return rows(c, list, []string{"session", "state", "reason", "bundle", "mode", "allow", "would-block", "deny", "fault", "spent", "held", "limit", "started"}, func(s view.Session) []string {
 			n := func(v uint64) string { return strconv.FormatUint(v, 10) }
-			return []string{s.ID, s.State, s.Reason, s.Bundle, s.Mode, n(s.Counts.Allow), n(s.Counts.WouldBlock), n(s.Counts.Deny), n(s.Counts.Fault), stamp(s.Started)}
+			// The ledger knows the sessions of today; the views know what is over.
+			spent, held, limit := spend.Nano(s.Spent), spend.Nano(0), ""
+			if b, ok := budgets[s.ID]; ok {
+				spent, held = max(spent, b.Spent), b.Held
+				if !b.Unlimited {
+					limit = b.Limit.String()
+				}
+			}
+			return []string{s.ID, s.State, s.Reason, s.Bundle, s.Mode, n(s.Counts.Allow), n(s.Counts.WouldBlock), n(s.Counts.Deny), n(s.Counts.Fault),
+				spent.String(), held.String(), limit, stamp(s.Started)}
 		})
 	}
 	return cmd
