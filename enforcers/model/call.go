@@ -285,7 +285,7 @@ func (x *call) hold() (*spend.Hold, *refusal) {
 		return nil, &refusal{Code: CodeBody, Hint: "The thinking budget, or the number of answers, does not fit into the bound on output tokens."}
 	}
 	ask := spend.Ask{
-		Input: req.input(price), Caching: req.caching, Want: want * req.answers, Least: least * req.answers, Each: req.answers, Factor: x.factor,
+		Input: req.input(price), Window: x.window(), Caching: req.caching, Want: want * req.answers, Least: least * req.answers, Each: req.answers, Factor: x.factor,
 	}
 	h, no := x.m.o.Ledger.Hold(x.m.o.Session, func(room spend.Nano) (spend.Nano, bool) {
 		tokens, worst, ok := price.Fit(ask, room)
@@ -304,11 +304,21 @@ func (x *call) hold() (*spend.Hold, *refusal) {
 	return h, nil
 }
 
+// window returns the context window that a beta feature asks for, 0 if none.
+func (x *call) window() int64 {
+	for _, v := range x.r.Header["Anthropic-Beta"] {
+		if strings.Contains(v, "context-1m-") {
+			return 1_000_000
+		}
+	}
+	return 0
+}
+
 // input bounds the tokens of what is sent. A byte is at most one token; what
 // frames messages and tools for the model is covered by the JSON around them.
 func (r *request) input(p *spend.Price) int64 {
 	if r.opaque || r.images > 0 && p.Image == 0 {
-		return p.Context
+		return 1 << 40 // the context window is the bound
 	}
 	const hidden = 2048 // what a provider adds for tools
 	return int64(len(r.b)) + hidden + r.images*p.Image

@@ -271,3 +271,45 @@ func TestUnsupported(t *testing.T) {
 		}
 	}
 }
+
+// TestLongRequests: a conversation may be long, and what is longer is refused
+// before anything is dialed.
+func TestLongRequests(t *testing.T) {
+	s := anthropicSetup()
+	s.limit = 100e9
+	w := start(t, s)
+	body := func(n int) string {
+		return `{"model":"claude-sonnet-4-5","max_tokens":10,"messages":[{"role":"user","content":"` + strings.Repeat("x", n) + `"}]}`
+	}
+	if resp, got := w.post("/v1/messages", body(3<<20)); resp.StatusCode != 200 {
+		t.Errorf("3 MiB: %d %s", resp.StatusCode, got)
+	}
+	// The worst case of a long request is the context window, not its bytes.
+	if d, _ := w.rec.last(t, enforcers.ModelCall); d.Decision.Held > 2e9 {
+		t.Errorf("held %d", d.Decision.Held)
+	}
+	// A larger window that a beta feature asks for is a larger worst case.
+	if resp, got := w.post("/v1/messages", body(3<<20), "Anthropic-Beta", "context-1m-2025-08-07"); resp.StatusCode != 200 {
+		t.Errorf("%d %s", resp.StatusCode, got)
+	}
+	if d, _ := w.rec.last(t, enforcers.ModelCall); d.Decision.Held < 1_000_000*6000 {
+		t.Errorf("held %d for a window of a million tokens", d.Decision.Held)
+	}
+	before := w.fake.Requests()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, baseURL+"/v1/messages", strings.NewReader(body(33<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	// The refusal comes before the body is read; the client may see only the
+	// closed connection.
+	if resp, err := w.client.Do(r); err == nil {
+		_ = resp.Body.Close()
+		if resp.StatusCode != 403 && resp.StatusCode != 413 {
+			t.Errorf("33 MiB: %d", resp.StatusCode)
+		}
+	}
+	if w.fake.Requests() != before {
+		t.Error("33 MiB went out")
+	}
+}

@@ -261,7 +261,7 @@ func policyOf(t testing.TB, s setup) enforcers.Policy {
 	}
 	policy := fmt.Sprintf(`{"bundle":"b","digest":"00","egress":[`+
 		`{"host":"cdn.good.test","id":"egress[0]","methods":["GET"],"paths":["/**"],"ports":[443],"schemes":["https"]},`+
-		`{"host":%q,"id":"models[0]","methods":[],"paths":[],"ports":[443],"schemes":["https"]}],`+
+		`{"host":%q,"id":"models[0]","methods":[],"paths":[],"ports":[443],"schemes":["https"],"up":33554432}],`+
 		`"models":[{"allow":%s,"connection":%q,"max_output_tokens":%d}],"operations":[],"spend":{"limit":%d,"per_day":0},"telemetry":[]}`,
 		s.host, list, s.conn.Name, s.max, s.limit)
 	p := enforcers.Policy{Digest: receipts.Leaf([]byte(policy))}

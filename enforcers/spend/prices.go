@@ -239,6 +239,7 @@ func (p *Price) Cost(u Usage, f Factor) (Nano, error) {
 // Ask is what a call may use at most.
 type Ask struct {
 	Input   int64  // bound of input tokens; the context window bounds it too
+	Window  int64  // a context window that the call asks for, when it is larger than the model's own
 	Caching bool   // the call may write to a cache
 	Want    int64  // output tokens asked for, over all answers
 	Least   int64  // fewer than these are worth nothing
@@ -249,7 +250,7 @@ type Ask struct {
 // Fit returns the most output tokens, at most a.Want, that room pays for, and
 // the worst case of a call that is bounded to them. False: less than a.Least.
 func (p *Price) Fit(a Ask, room Nano) (tokens int64, worst Nano, ok bool) {
-	in := min(a.Input, p.Context)
+	in := min(a.Input, max(p.Context, a.Window))
 	f, each := a.Factor, max(a.Each, 1)
 	if f == 0 {
 		f = One

@@ -21,6 +21,7 @@ const (
 	defaultQuota   = Size(10 << 30)
 	defaultNames   = 32
 	defaultUp      = Size(1 << 20)
+	modelUp        = Size(32 << 20) // conversations grow, and hold images; the mediator reads them whole
 	defaultDown    = Size(256 << 20)
 	defaultIdle    = Duration(10 * time.Minute)
 	maxWindow      = 30 * 24 * time.Hour

@@ -63,6 +63,9 @@ func (b *Bundle) upstreams(s Subject) []any {
 					at += fmt.Sprintf(".hosts[%d]", k)
 				}
 				e := Egress{Host: host, Ports: []uint16{443}, Schemes: []string{"https"}, Up: defaultUp, Down: defaultDown, Idle: defaultIdle}
+				if kind == "model" {
+					e.Up = modelUp
+				}
 				out = append(out, e.compiled(at))
 			}
 		}
