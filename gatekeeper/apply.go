@@ -104,6 +104,13 @@ func (g *Gatekeeper) apply(ctx context.Context, b *bundle.Bundle, have *desired,
 			return a, nil
 		}
 	}
+	if hard := g.takesOver(b, have); hard != "" && (have == nil || !hardened(have)) {
+		a.Result, a.Why = ResultRejected, "its priority would take events from "+hard+", which is hard and does not cover it; apply it without and propose the priority: that needs a second person"
+		if have != nil {
+			a.Mode = have.Mode
+		}
+		return a, nil
+	}
 	change := receipts.Change{Bundle: b.Name, Digest: digest, By: by, Via: via, Result: ResultApplied}
 	if have == nil {
 		return g.applyNew(ctx, a, b, change)
