@@ -91,6 +91,7 @@ type node struct {
 	gk      *gatekeeper.Gatekeeper
 	view    *view.View
 	do      commands
+	tell    *notifier
 
 	asked *githubAsked
 
@@ -252,6 +253,9 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	if err != nil {
 		return nil, err
 	}
+	if n.tell, err = n.newNotifier(cfg, up, rev, exits.dev); err != nil {
+		return nil, err
+	}
 	operator, err := api.New(api.Options{
 		View: n.view, UI: pages, Auth: people, Review: reviews{rev}, Proposals: changes{n.gk, rev, cfg.Promotion.Approvers == 1}, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state), Spend: exits.budgets,
 		Status: status,
@@ -348,6 +352,7 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, pages
 	old := &retention{journal: n.journal, notary: n.notary, bus: n.bus, keep: time.Duration(cfg.Retain), log: n.log}
 	group.Go(func() error { return old.run(ctx) })
 	group.Go(func() error { return kept.run(flow, n.bus) })
+	group.Go(func() error { return n.tell.run(ctx) })
 	group.Go(func() error { return n.view.Run(flow) })
 	sealing, sealed := context.WithCancel(flow)
 	noted := make(chan struct{})

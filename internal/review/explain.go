@@ -19,7 +19,7 @@ import (
 type Trace struct {
 	Receipt  view.Receipt    `json:"receipt"`
 	Sentence string          `json:"sentence" doc:"what was decided and why, in words made of the bundle's and the node's own terms"`
-	Steps    []RuleStep          `json:"steps" doc:"the bundle's rules in order; empty when no rule could have decided"`
+	Steps    []RuleStep      `json:"steps" doc:"the bundle's rules in order; empty when no rule could have decided"`
 	Needs    []string        `json:"needs" doc:"what would have to be true for this to be allowed"`
 	Digest   string          `json:"digest" doc:"bundle version that was judged by"`
 	Group    string          `json:"group,omitempty" doc:"the group that it belongs to, unless it was allowed"`
@@ -142,7 +142,9 @@ func needs(r view.Receipt, t target, steps []RuleStep) []string {
 	if why, ok := closed[r.Reason]; ok {
 		return []string{why}
 	}
-	near := slices.IndexFunc(steps, func(s RuleStep) bool { return !s.Matches && len(s.Lacks) > 0 && !strings.HasPrefix(s.Lacks[0], "host ") })
+	near := slices.IndexFunc(steps, func(s RuleStep) bool {
+		return !s.Matches && len(s.Lacks) > 0 && !strings.HasPrefix(s.Lacks[0], "host ")
+	})
 	if near >= 0 {
 		return []string{fmt.Sprintf("rule %s would have to admit it; it has %s", steps[near].Rule, strings.Join(steps[near].Lacks, " and "))}
 	}
