@@ -50,13 +50,14 @@ func (c *cli) receiptsWatch() *cobra.Command {
 				defer client.Close()
 				from = remoteLog{client}
 			}
-			w := &watch{c: c, from: from, root: root, keep: keep, w: receipts.Watcher{MaxAge: maxAge}}
+			w := &watch{c: c, from: from, root: root, keep: keep, w: receipts.Watcher{MaxAge: maxAge}, began: time.Now()}
 			for {
-				if err := w.look(cmd.Context()); err != nil {
-					return err
+				err := w.look(cmd.Context())
+				if code := problem.CodeOf(err); !once && (code == problem.Unreachable || code == problem.NotFound) {
+					err = w.unreached(err)
 				}
-				if once {
-					return nil
+				if err != nil || once {
+					return err
 				}
 				select {
 				case <-cmd.Context().Done():
@@ -84,11 +85,47 @@ type watch struct {
 	root, keep string
 	w          receipts.Watcher
 	note       []byte // the last checkpoint that was printed
+	silent     bool   // the node did not answer, and that was said
+	began      time.Time
+}
+
+// patienceOfWatch is how long a node may take to answer. One that is paused
+// accepts the question and never does.
+const patienceOfWatch = 10 * time.Second
+
+// unreached is a look at a node that does not answer, or has no checkpoint to
+// show. A node may be started again; it is silent when its last checkpoint is
+// too old, or when there is none for as long.
+func (w *watch) unreached(err error) error {
+	if w.w.Last == nil && (problem.CodeOf(err) == problem.Unreachable || time.Since(w.began) > w.w.MaxAge) {
+		return err // nothing to go by
+	}
+	if !w.silent {
+		fmt.Fprintf(w.c.err, "gatehouse: %v\n", err)
+		w.silent = true
+	}
+	if f := w.w.Silence(time.Now()); f != nil {
+		return w.found(f)
+	}
+	return nil
+}
+
+// found prints a finding and makes it the exit.
+func (w *watch) found(f *receipts.Finding) error {
+	if w.c.output != "table" {
+		if err := w.c.json(f); err != nil {
+			return err
+		}
+		return &exitError{code: int(f.Exit)}
+	}
+	return &exitError{int(f.Exit), fmt.Errorf("%s: %s", f.Class, f.Message)}
 }
 
 // look takes in the newest checkpoint. What is wrong with the log is an
 // exitError with verify's exit.
 func (w *watch) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patienceOfWatch)
+	defer cancel()
 	if err := w.renew(ctx); err != nil {
 		return err
 	}
@@ -96,23 +133,31 @@ func (w *watch) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.w.Prove = func(older, newer uint64) ([]receipts.Hash, error) { return w.from.prove(ctx, w.w.Keyset, older, newer) }
+	var noProof error // a proof that could not be asked for proves nothing against the log
+	w.w.Prove = func(older, newer uint64) (path []receipts.Hash, err error) {
+		path, err = w.from.prove(ctx, w.w.Keyset, older, newer)
+		if problem.CodeOf(err) == problem.Unreachable || errors.Is(err, errMovedOn) {
+			noProof = err
+		}
+		return path, err
+	}
 	before := w.w.Last
 	f := w.w.See(note, time.Now())
+	if errors.Is(noProof, errMovedOn) {
+		return w.look(ctx)
+	}
+	if noProof != nil {
+		return noProof
+	}
 	if w.w.Last != before && w.keep != "" { // also when it is old: it was seen
 		if err := replace(w.keep, note); err != nil {
 			return err
 		}
 	}
 	if f != nil {
-		if w.c.output != "table" {
-			if err := w.c.json(f); err != nil {
-				return err
-			}
-			return &exitError{code: int(f.Exit)}
-		}
-		return &exitError{int(f.Exit), fmt.Errorf("%s: %s", f.Class, f.Message)}
+		return w.found(f)
 	}
+	w.silent = false
 	if string(note) == string(w.note) {
 		return nil
 	}
@@ -216,6 +261,9 @@ func (r remoteLog) prove(ctx context.Context, _ *receipts.Keyset, older, newer u
 	return path, nil
 }
 
+// errMovedOn: the node wrote its next checkpoint between two reads.
+var errMovedOn = errors.New("the folder has moved on")
+
 // folder watches what a node has written into one of its checkpoints folders.
 type folder struct{ dir, keys string }
 
@@ -245,7 +293,7 @@ func (f folder) prove(ctx context.Context, ks *receipts.Keyset, older, newer uin
 		return nil, err
 	}
 	if cp.Size != newer {
-		return nil, fmt.Errorf("the folder has moved on to size %d", cp.Size)
+		return nil, errMovedOn
 	}
 	return receipts.OpenTiles(os.DirFS(f.dir), cp).Consistency(older)
 }
