@@ -135,7 +135,7 @@ func TestCanonicalText(t *testing.T) {
 	})
 }
 
-func TestGrants(t *testing.T) {
+func TestBypassMatrixGrants(t *testing.T) {
 	grants, err := Grants([]byte(`{"bundle":"b","egress":[` +
 		`{"id":"egress[0]","host":"*.pkg.test","ports":[443,8443],"schemes":["https"],"methods":["GET"],"paths":["/**"],"connection":"acme","env":"T","uses":3,"encoded_slash":true,"blind":"","addresses":["10.0.0.0/8"],"upgrade":"websocket","names":5,"up":1,"down":2,"idle":3000},` +
 		`{"id":"egress[1]","host":"db.test","ports":[5432],"blind":"tcp"}]}`))
@@ -164,8 +164,10 @@ func TestGrants(t *testing.T) {
 		"EG-66_blind":      `{"egress":[{"id":"x","host":"a.test","connection":"c","schemes":["https"],"blind":"tls"}]}`,
 		"EG-101_addresses": `{"egress":[{"id":"x","host":"a.test","addresses":["10.0.0.0/99"]}]}`,
 	} {
-		if g, err := Grants([]byte(policy)); err == nil {
-			t.Errorf("%s: %+v", name, g)
-		}
+		t.Run(name, func(t *testing.T) {
+			if g, err := Grants([]byte(policy)); err == nil {
+				t.Errorf("%+v", g)
+			}
+		})
 	}
 }

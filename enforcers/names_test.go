@@ -8,9 +8,9 @@ import (
 	"gatehouse/receipts"
 )
 
-// TestNameBudget: EG-109. A wildcard admits so many names a session, known
+// TestBypassMatrixNameBudget: EG-109. A wildcard admits so many names a session, known
 // names always, and a policy swap does not start the count anew.
-func TestNameBudget(t *testing.T) {
+func TestBypassMatrixNameBudget(t *testing.T) {
 	pattern := func(s string) authority.Pattern {
 		p, err := authority.ParsePattern(s)
 		if err != nil {

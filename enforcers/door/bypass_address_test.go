@@ -170,10 +170,10 @@ func brokenDNS(good string) map[string]row {
 
 func rcode(code int) *dns.Msg { return &dns.Msg{MsgHdr: dns.MsgHdr{Rcode: code}} }
 
-// TestDNSFlip is M-11's "DNS change between admission and connection": the
+// TestBypassMatrixDNSFlip is M-11's "DNS change between admission and connection": the
 // name is looked up once, for one connection, and the address of a second
 // answer is never dialed.
-func TestDNSFlip(t *testing.T) {
+func TestBypassMatrixDNSFlip(t *testing.T) {
 	o := newOutside(t)
 	for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
 		t.Run("EG-34_between_admission_and_dial/"+string(mode), func(t *testing.T) {

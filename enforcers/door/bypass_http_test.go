@@ -332,8 +332,8 @@ func connectPath(host, path string) func(*inside) reply {
 	return func(in *inside) reply { return in.fetch(host, path) }
 }
 
-// TestKeepAlive shows that each request on one connection is its own decision.
-func TestKeepAlive(t *testing.T) {
+// TestBypassMatrixKeepAlive shows that each request on one connection is its own decision.
+func TestBypassMatrixKeepAlive(t *testing.T) {
 	o := newOutside(t)
 
 	t.Run("EG-52_pipelined", func(t *testing.T) {
@@ -391,9 +391,9 @@ func TestKeepAlive(t *testing.T) {
 	})
 }
 
-// TestRedirects shows that a redirect is the client's business, and that where
+// TestBypassMatrixRedirects shows that a redirect is the client's business, and that where
 // it leads is judged anew.
-func TestRedirects(t *testing.T) {
+func TestBypassMatrixRedirects(t *testing.T) {
 	o := newOutside(t)
 	for name, c := range map[string]struct {
 		status   int
@@ -429,8 +429,8 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestHeaders shows what is kept from either side.
-func TestHeaders(t *testing.T) {
+// TestBypassMatrixHeaders shows what is kept from either side.
+func TestBypassMatrixHeaders(t *testing.T) {
 	o := newOutside(t)
 	in := open(t, o, setup{})
 	o.handle(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -443,26 +443,30 @@ func TestHeaders(t *testing.T) {
 	re := in.https(good+":443", good, request("GET /v1/x",
 		"Proxy-Authorization: Basic c2Vzc2lvbg==", "Proxy-Connection: keep-alive", "X-Hop: 1", "Connection: X-Hop, keep-alive",
 		"Keep-Alive: 5", "TE: trailers", "X-Kept: yes"))
-	for _, name := range []string{"Alt-Svc", "Alternate-Protocol", "Keep-Alive"} { // EG-61
-		if v := re.header.Get(name); v != "" {
-			t.Errorf("EG-61: the client got %s: %s", name, v)
+	t.Run("EG-61_hints_at_other_endpoints", func(t *testing.T) {
+		for _, name := range []string{"Alt-Svc", "Alternate-Protocol", "Keep-Alive"} {
+			if v := re.header.Get(name); v != "" {
+				t.Errorf("the client got %s: %s", name, v)
+			}
 		}
-	}
+	})
 	if re.header.Get("X-Kept") != "yes" {
 		t.Error("an ordinary field was lost on the way in")
 	}
 	sent := o.requests(before)[0].Header
-	for _, name := range []string{"Proxy-Authorization", "Proxy-Connection", "X-Hop", "Keep-Alive", "Te", "User-Agent", "X-Forwarded-For", "Via"} {
-		if v := sent.Get(name); v != "" {
-			t.Errorf("EG-71: the outside got %s: %s", name, v)
-		}
-	}
 	if sent.Get("X-Kept") != "yes" {
 		t.Error("an ordinary field was lost on the way out")
 	}
-	for name := range sent {
-		if strings.Contains(strings.ToLower(fmt.Sprint(sent[name])), "s-1") {
-			t.Errorf("EG-71: %s names the session", name)
+	t.Run("EG-71_nothing_of_the_proxy_goes_out", func(t *testing.T) {
+		for _, name := range []string{"Proxy-Authorization", "Proxy-Connection", "X-Hop", "Keep-Alive", "Te", "User-Agent", "X-Forwarded-For", "Via"} {
+			if v := sent.Get(name); v != "" {
+				t.Errorf("the outside got %s: %s", name, v)
+			}
 		}
-	}
+		for name := range sent {
+			if strings.Contains(strings.ToLower(fmt.Sprint(sent[name])), "s-1") {
+				t.Errorf("%s names the session", name)
+			}
+		}
+	})
 }

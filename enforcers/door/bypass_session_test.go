@@ -139,9 +139,9 @@ func addressOf(t testing.TB, m *dns.Msg) netip.Addr {
 	return netip.Addr{}
 }
 
-// TestDNS shows that the door answers names itself, that the addresses it
+// TestBypassMatrixDNS shows that the door answers names itself, that the addresses it
 // makes up lead back to the name, and that nothing is ever asked outside.
-func TestDNS(t *testing.T) {
+func TestBypassMatrixDNS(t *testing.T) {
 	o := newOutside(t)
 	nothingAsked := func(t *testing.T, before tally) {
 		t.Helper()
@@ -277,8 +277,8 @@ func TestDNS(t *testing.T) {
 	})
 }
 
-// TestNameBudget shows that a wildcard is no channel.
-func TestNameBudget(t *testing.T) {
+// TestBypassMatrixNameBudget shows that a wildcard is no channel.
+func TestBypassMatrixNameBudget(t *testing.T) {
 	o := newOutside(t)
 	for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
 		t.Run("EG-109_labels_under_wildcard/"+string(mode), func(t *testing.T) {
@@ -308,9 +308,9 @@ func TestNameBudget(t *testing.T) {
 	}
 }
 
-// TestRevocation shows that the end of a session, and a change of policy, cut
+// TestBypassMatrixRevocation shows that the end of a session, and a change of policy, cut
 // what is open.
-func TestRevocation(t *testing.T) {
+func TestBypassMatrixRevocation(t *testing.T) {
 	o := newOutside(t)
 	for name, c := range map[string]struct {
 		code string
@@ -396,8 +396,8 @@ func (in *inside) fetchOrNothing(host string) reply {
 	return in.fetch(host, "/v1/x")
 }
 
-// TestReceiptLogDown shows that without receipts nothing passes.
-func TestReceiptLogDown(t *testing.T) {
+// TestBypassMatrixReceiptLogDown shows that without receipts nothing passes.
+func TestBypassMatrixReceiptLogDown(t *testing.T) {
 	o := newOutside(t)
 	for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
 		t.Run("EG-99_log_down/"+string(mode), func(t *testing.T) {
@@ -424,8 +424,8 @@ func TestReceiptLogDown(t *testing.T) {
 	}
 }
 
-// TestTwoSessions shows that a session is what it came in by.
-func TestTwoSessions(t *testing.T) {
+// TestBypassMatrixTwoSessions shows that a session is what it came in by.
+func TestBypassMatrixTwoSessions(t *testing.T) {
 	o := newOutside(t)
 	a, b := open(t, o, setup{}), open(t, o, setup{})
 	t.Run("EG-69_identity_is_the_listener", func(t *testing.T) {
@@ -456,9 +456,9 @@ func TestTwoSessions(t *testing.T) {
 	})
 }
 
-// TestDescriptorPassing shows that descriptors sent over the door's socket are
+// TestBypassMatrixDescriptorPassing shows that descriptors sent over the door's socket are
 // dropped and change nothing.
-func TestDescriptorPassing(t *testing.T) {
+func TestBypassMatrixDescriptorPassing(t *testing.T) {
 	o := newOutside(t)
 	in := open(t, o, setup{})
 	t.Run("EG-110_scm_rights", func(t *testing.T) {

@@ -160,9 +160,9 @@ func encryptedHello(public string) func(*inside) reply {
 	}
 }
 
-// TestSlowClients shows that a client that stalls loses its connection and
+// TestBypassMatrixSlowClients shows that a client that stalls loses its connection and
 // that the slot it held serves the next one.
-func TestSlowClients(t *testing.T) {
+func TestBypassMatrixSlowClients(t *testing.T) {
 	o := newOutside(t)
 	const soon = 200 * time.Millisecond
 	quick := door.Timeouts{First: soon, Head: soon, Handshake: soon}

@@ -99,8 +99,8 @@ func (f *frames) get(authority, path string) string {
 	return f.send(":method", "GET", ":scheme", "https", ":authority", authority, ":path", path)
 }
 
-// TestHTTP2 shows that each stream is judged by itself.
-func TestHTTP2(t *testing.T) {
+// TestBypassMatrixHTTP2 shows that each stream is judged by itself.
+func TestBypassMatrixHTTP2(t *testing.T) {
 	o := newOutside(t)
 	for name, c := range map[string]struct {
 		fields []string
@@ -252,8 +252,8 @@ func (r *trailing) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestHTTP2Violation: what ends a whole connection is one refusal.
-func TestHTTP2Violation(t *testing.T) {
+// TestBypassMatrixHTTP2Violation: what ends a whole connection is one refusal.
+func TestBypassMatrixHTTP2Violation(t *testing.T) {
 	o := newOutside(t)
 	in := open(t, o, setup{})
 	f := in.frames(t, good)

@@ -11,10 +11,10 @@ import (
 	"gatehouse/receipts"
 )
 
-// TestUnlistedUploads is EG-93 in shadow: what a session sends to a host that
+// TestBypassMatrixUnlistedUploads is EG-93 in shadow: what a session sends to a host that
 // nothing lists adds up, however it is cut into requests, and is refused before
 // a byte of the rest leaves.
-func TestUnlistedUploads(t *testing.T) {
+func TestBypassMatrixUnlistedUploads(t *testing.T) {
 	o := newOutside(t)
 	in := open(t, o, setup{mode: receipts.Shadow})
 	send := func(in *inside, host, line string, size int, fields ...string) reply {
