@@ -35,7 +35,18 @@ var graphQLFields = map[string]bool{"repository": true, "rateLimit": true, "__ty
 // the root fields that take them are not listed; the token, which is good for
 // one repository and to read, is what holds if a field should lead elsewhere.
 func (m *Mediator) graphQL(w http.ResponseWriter, r *door.Request, h *host, code string) {
-	body, about, err := m.readGraphQL(r, h)
+	raw, err := readJSON(r)
+	if err == nil && code == "" && m.o.CreatePull != nil {
+		if p, ok := parsePull(raw); ok {
+			m.createPull(w, r, p)
+			return
+		}
+	}
+	var body []byte
+	about := ""
+	if err == nil {
+		body, about, err = m.readGraphQL(raw, h)
+	}
 	if err != nil && code == "" {
 		code = CodeGraphQL
 	}
@@ -50,21 +61,26 @@ func (m *Mediator) graphQL(w http.ResponseWriter, r *door.Request, h *host, code
 
 var errGraphQL = errors.New("not a query about one repository")
 
-// readGraphQL reads a request and returns it in one spelling, with the id of the
-// repository it is about, "" for none.
-func (m *Mediator) readGraphQL(r *door.Request, h *host) (body []byte, repository string, err error) {
+// readJSON reads the body of a GraphQL request.
+func readJSON(r *door.Request) ([]byte, error) {
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	if r.Method != http.MethodPost || r.Query != "" || strings.TrimSpace(kind) != "application/json" {
-		return nil, "", errGraphQL
+		return nil, errGraphQL
 	}
 	src, err := decoded(r)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	raw, err := io.ReadAll(io.LimitReader(src, maxGraphQL+1))
 	if err != nil || len(raw) > maxGraphQL {
-		return nil, "", errGraphQL
+		return nil, errGraphQL
 	}
+	return raw, nil
+}
+
+// readGraphQL reads a request and returns it in one spelling, with the id of the
+// repository it is about, "" for none.
+func (m *Mediator) readGraphQL(raw []byte, h *host) (body []byte, repository string, err error) {
 	q, err := parseGraphQL(raw)
 	if err != nil {
 		return nil, "", err
@@ -94,7 +110,9 @@ type graphQLQuery struct {
 
 // parseGraphQL reads one request: one document with one operation, a query. What
 // could be read in two ways (keys twice, several operations, a batch) is refused.
-func parseGraphQL(raw []byte) (*graphQLQuery, error) {
+func parseGraphQL(raw []byte) (*graphQLQuery, error) { return parseOne(raw, ast.Query) }
+
+func parseOne(raw []byte, kind ast.Operation) (*graphQLQuery, error) {
 	if twice(raw) {
 		return nil, errGraphQL
 	}
@@ -116,7 +134,7 @@ func parseGraphQL(raw []byte) (*graphQLQuery, error) {
 		return nil, errGraphQL
 	}
 	q := &graphQLQuery{operation: doc.Operations[0], fragments: doc.Fragments, variables: map[string]any{}}
-	if q.operation.Operation != ast.Query || in.OperationName != nil && *in.OperationName != "" && *in.OperationName != q.operation.Name {
+	if q.operation.Operation != kind || in.OperationName != nil && *in.OperationName != "" && *in.OperationName != q.operation.Name {
 		return nil, errGraphQL
 	}
 	if len(in.Variables) > 0 && string(in.Variables) != "null" {

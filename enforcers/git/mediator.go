@@ -1,6 +1,7 @@
 package git
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -53,7 +54,11 @@ type Options struct {
 	// read: the API is not asked about any other.
 	Readable []string
 	Push     PushOptions
-	Log      *slog.Logger // why a push could not be inspected, or what was found; nil = discarded
+	// CreatePull opens a pull request in the session's own repository, as a named
+	// operation that asks the gate itself, and returns its address. nil: none is
+	// opened through the API.
+	CreatePull func(ctx context.Context, g *enforcers.Gate, p PullRequest) (url string, d enforcers.Decision, err error)
+	Log        *slog.Logger // why a push could not be inspected, or what was found; nil = discarded
 }
 
 // Mediator recognizes the git requests of one session.

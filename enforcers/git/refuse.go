@@ -1,6 +1,7 @@
 package git
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -32,6 +33,10 @@ var hints = map[string]string{
 	quarantine.Missing:               "an object of the push is missing",
 	quarantine.Canary:                "the push holds a value that stands for a credential",
 	quarantine.Unfit:                 "a branch must point at a commit",
+	CodeAPIPlace:                     "the API answers here only about the session's repositories; see scm.run.logs for logs",
+	CodeAPIRepository:                "the session may not read this repository",
+	CodeAPIWrite:                     "changes are made by git push and by operations: GET http://gatehouse.internal/agent/v1/operations",
+	CodeGraphQL:                      "one query about one repository that the session may read; pull requests are opened by scm.pr.create",
 	CodeUnlistedQ:                    "the request asks for something that is not passed on",
 	enforcers.CodeMalformed:          "the request could be read in two ways",
 	enforcers.CodeForeignCredential:  "send no credential; Gatehouse adds the right one",
@@ -57,6 +62,33 @@ func refuse(w http.ResponseWriter, d enforcers.Decision) {
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_, _ = fmt.Fprintln(w, strings.Join(words(d), "\n"))
+}
+
+// refuseAPI answers a denied request to an API as RFC 9457, with the message that
+// the host's own clients print.
+func refuseAPI(w http.ResponseWriter, d enforcers.Decision) {
+	code := reason(d)
+	body := map[string]any{"type": "about:blank", "title": "refused by Gatehouse", "status": http.StatusForbidden, "code": code, "rule": d.Rule, "message": words(d)[0]}
+	if hint := hints[code]; hint != "" {
+		body["hint"] = hint
+	}
+	if !d.Receipt.IsZero() {
+		body["receipt"] = d.Receipt.String()
+		w.Header().Set(door.ReceiptHeader, d.Receipt.String())
+	}
+	writeJSON(w, http.StatusForbidden, "application/problem+json", body)
+}
+
+func writeJSON(w http.ResponseWriter, status int, kind string, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, "internal", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n'))
 }
 
 // words say why something was refused, a line each.

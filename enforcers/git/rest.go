@@ -127,7 +127,7 @@ func (m *Mediator) carry(w http.ResponseWriter, r *door.Request, a *enforcers.Ac
 	}
 	p, d := r.Decide(a)
 	if p == nil {
-		door.Refuse(w, d)
+		refuseAPI(w, d)
 		return
 	}
 	resp, err := r.Up.Do(p, r.Request.WithContext(context.WithValue(r.Context(), targetKey{}, t)))

@@ -246,6 +246,8 @@ type setup struct {
 	limits quarantine.Limits
 	most   int64
 	blind  bool // no Inspector
+	gh     bool // github.com has the repositories too
+	pull   func(context.Context, git.PullRequest) (string, error)
 }
 
 const pushBranches = `{"delete":false,"deny_paths":[".github/workflows/**",".gitmodules"],"force":false,"refs":["refs/heads/gatehouse/*"]}`
@@ -256,6 +258,10 @@ func open(t testing.TB, w *world, s setup) *session {
 		s.mode = receipts.Hard
 	}
 	p := policy(s.push)
+	if s.gh {
+		p = strings.Replace(p, `"egress":[`, `"egress":[{"connection":"hub","host":"api.github.com","id":"egress[2]","methods":["GET","POST","PUT"],"paths":["/**"],"ports":[443],"schemes":["https"]},`+
+			`{"host":"github.com","id":"git.hub","methods":[],"paths":[],"ports":[443],"schemes":["https"]},`, 1)
+	}
 	in := &session{t: t, w: w, rec: &recorder{}, inject: &injector{}, home: t.TempDir(), dir: t.TempDir()}
 	subs := map[netip.AddrPort]netip.AddrPort{}
 	for k, v := range w.Upstreams() {
@@ -298,6 +304,19 @@ func open(t testing.TB, w *world, s setup) *session {
 			in.before = append(in.before, p)
 			return nil
 		}},
+	}
+	if s.gh {
+		hub := o.Hosts[0]
+		hub.Connection = "hub"
+		hub.To, _ = authority.New(authority.HTTPS, "github.com", 443)
+		hub.API, _ = authority.New(authority.HTTPS, "api.github.com", 443)
+		o.Hosts = append(o.Hosts, hub)
+	}
+	if s.pull != nil {
+		o.CreatePull = func(ctx context.Context, _ *enforcers.Gate, p git.PullRequest) (string, enforcers.Decision, error) {
+			url, err := s.pull(ctx, p)
+			return url, enforcers.Decision{}, err
+		}
 	}
 	if !s.blind {
 		o.Push.Inspect = inspector(t)
@@ -431,7 +450,7 @@ func (s *session) commit(dir, path, content string) string {
 	return s.must(dir, "rev-parse", "HEAD")
 }
 
-const patience = 2 * time.Minute // safety deadline of one command
+const patience = 10 * time.Minute // safety deadline of one command
 
 func run(t testing.TB, dir string, stdin io.Reader, args ...string) string {
 	t.Helper()
