@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"gatehouse/gatekeeper/bundle"
 	"gatehouse/internal/config"
 	"gatehouse/internal/review"
 	"gatehouse/wasm"
@@ -23,14 +24,26 @@ func (n *node) newReview(ctx context.Context, cfg *config.Config, compiled strin
 	}
 	n.onClose(func() { n.logged("review", host.Close(context.WithoutCancel(ctx))) })
 	lint, added := lintContext(cfg, nil), modulesOf(cfg)
-	return review.New(review.Options{
+	rev, err := review.New(review.Options{
 		View: n.view, Bundles: n.gk, Actions: n.bus.GetAction, Control: n.notary.Control().Append, Host: host,
 		Module: func(ref string) ([]byte, wasm.Limits, error) {
 			code, settings, err := added.open(ref)
 			return code, settings.limits(), err
 		},
 		Sets: lint.Sets, Names: func() []string { return setNames(setsDir(cfg)) }, Repositories: lint.Repositories, Upstreams: upstreamsOf(cfg),
+		Checks: func(_ context.Context, b *bundle.Bundle) []review.Item {
+			i := review.Item{ID: "provider", OK: true, Text: "provider " + b.Session.Provider + " has what hard mode needs"}
+			if why := n.gk.Hardens(b); why != "" {
+				i.OK, i.Text = false, why
+			}
+			return []review.Item{i}
+		},
 	})
+	if err != nil {
+		return nil, err
+	}
+	n.onClose(func() { rev.Close(context.WithoutCancel(ctx)) })
+	return rev, nil
 }
 
 // setNames lists the node's egress sets. A folder that is not there holds none.

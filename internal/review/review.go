@@ -46,6 +46,8 @@ type Review struct {
 
 	mu    sync.Mutex
 	ready map[string]cached // newest simulation of what is in force, by bundle
+
+	present *present
 }
 
 type cached struct {
@@ -65,7 +67,7 @@ func New(o Options) (*Review, error) {
 	if o.Names == nil {
 		o.Names = func() []string { return nil }
 	}
-	return &Review{o: o, ready: map[string]cached{}}, nil
+	return &Review{o: o, ready: map[string]cached{}, present: newPresent()}, nil
 }
 
 // inForce returns one bundle in its effective modes.
@@ -111,7 +113,11 @@ func (r *Review) Groups(ctx context.Context, filter, sort, after string, n int) 
 	if err != nil {
 		return view.GroupPage{}, err
 	}
-	return r.o.View.Groups(view.GroupQuery{Terms: terms, Sort: sort, Accepts: accepts}, after, n)
+	p, err := r.o.View.Groups(view.GroupQuery{Terms: terms, Sort: sort, Accepts: accepts}, after, n)
+	if err != nil {
+		return p, err
+	}
+	return p, r.stale(ctx, p.Items)
 }
 
 // Group returns one group with its newest attempts.
@@ -120,7 +126,14 @@ func (r *Review) Group(ctx context.Context, id string) (view.GroupDetail, error)
 	if err != nil {
 		return view.GroupDetail{}, err
 	}
-	return r.o.View.Group(id, accepts)
+	d, err := r.o.View.Group(id, accepts)
+	if err != nil {
+		return d, err
+	}
+	one := []view.Group{d.Group}
+	err = r.stale(ctx, one)
+	d.Group = one[0]
+	return d, err
 }
 
 // maxReason bounds the words that stand in a receipt for ever.

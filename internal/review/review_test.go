@@ -287,6 +287,28 @@ func TestReady(t *testing.T) {
 	}
 }
 
+func TestStaleGroupsAreMarked(t *testing.T) {
+	w := played(t)
+	r := w.review()
+	defer r.Close(t.Context())
+	if g := group(t, r, "host:registry.example.net"); g.Stale {
+		t.Error("what is still refused is called stale")
+	}
+	w.apply(strings.Replace(fix, "egress: [", "egress: [{set: npm}, ", 1))
+	if g := group(t, r, "host:registry.example.net"); !g.Stale {
+		t.Error("what is allowed by now is not marked")
+	}
+	if g := group(t, r, "host:once.example.org"); g.Stale {
+		t.Error("another group is called stale")
+	}
+	w.forget = true
+	r = w.review()
+	defer r.Close(t.Context())
+	if g := group(t, r, "host:registry.example.net"); g.Stale {
+		t.Error("what cannot be judged is called stale")
+	}
+}
+
 func TestNothingObservedIsNotReady(t *testing.T) {
 	got, err := newWorld(t, nil, fix).review().Ready(t.Context(), "fix")
 	if err != nil {

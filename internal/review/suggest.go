@@ -103,6 +103,8 @@ func (r *Review) Suggest(ctx context.Context, id string) (Ladder, error) {
 // refusal says why nothing is offered for a group.
 func refusal(g *view.Group, events int, floor event.Origin) string {
 	switch {
+	case g.Host == "*":
+		return "more targets were tried than groups are kept; look at the sessions"
 	case g.Implied:
 		return "the requests to this host are groups of their own: decide there, the name and the tunnel follow"
 	case events < enough:

@@ -41,6 +41,7 @@ type Group struct {
 	Last       time.Time      `json:"last"`
 	Days       []uint64       `json:"days" doc:"attempts a UTC day, the newest last, 30 of them"`
 
+	Stale   bool   `json:"stale,omitempty" doc:"the version in force allows it by now; only the review says so"`
 	Status  string `json:"status" enum:"new,kept,noise,ignored" doc:"ignored: only killed sessions, or ones below accepts, produced it"`
 	Ignored string `json:"ignored,omitempty" enum:"killed,below_accepts" doc:"why an ignored group does not count"`
 	Implied bool   `json:"implied,omitempty" doc:"a name or a tunnel of a host whose requests are groups of their own"`
@@ -94,6 +95,7 @@ const (
 const (
 	maxSamples = 20
 	keepDays   = 30
+	maxGroups  = 50_000  // past it, what is new is one group for each rule: an agent chooses names and paths
 	maxActs    = 1 << 18 // actions that came before their receipts
 	maxWaits   = 1 << 19 // receipts that came before their actions
 )
@@ -139,6 +141,7 @@ type leafKey [16]byte
 type place struct{ bundle, host string }
 
 type groups struct {
+	max   int
 	byID  map[string]*group
 	hosts map[place]int // groups of http.request
 	marks map[string]Mark
@@ -157,8 +160,8 @@ type wait struct {
 	size uint64
 }
 
-func newGroups() *groups {
-	return &groups{byID: map[string]*group{}, hosts: map[place]int{}, marks: map[string]Mark{}, acts: map[leafKey]string{}, waits: map[leafKey]wait{}, shapes: map[string]string{}}
+func newGroups(max int) *groups {
+	return &groups{max: max, byID: map[string]*group{}, hosts: map[place]int{}, marks: map[string]Mark{}, acts: map[leafKey]string{}, waits: map[leafKey]wait{}, shapes: map[string]string{}}
 }
 
 // decision folds one decision of a session.
@@ -245,6 +248,11 @@ func hasShape(kind string) bool {
 func (s *groups) add(row Group, at sample, n uint64, hard bool) *group {
 	row.ID = fingerprint(&row)
 	g := s.byID[row.ID]
+	if g == nil && len(s.byID) >= s.max {
+		row = Group{Bundle: row.Bundle, Enforcer: row.Enforcer, Rule: row.Rule, Reason: row.Reason, Kind: row.Kind, Host: anything, Path: "**"}
+		row.ID = fingerprint(&row)
+		g = s.byID[row.ID]
+	}
 	if g == nil {
 		row.First = at.at
 		g = &group{row: row, floors: map[string]int{}}

@@ -327,3 +327,34 @@ func FuzzTerms(f *testing.F) {
 		_, _ = view.ParseTerms(strings.Join(parts, " "), view.GroupKeys)
 	})
 }
+
+// An agent chooses names and paths; it must not choose how much the node holds.
+func TestGroupsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("01A", w.event("push", "main", event.Member), "fix", "admitted", "")
+	for i := range 20 {
+		w.attempt(c, fmt.Sprintf("h%c.example.net", 'a'+i), "GET", "/")
+	}
+	w.stored()
+	v := view.New(w.bus, view.Options{MaxGroups: 5})
+	for _, s := range []string{bus.Actions, bus.Sessions} {
+		for m, err := range w.bus.Read(t.Context(), s, "", 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.Fold(m)
+		}
+	}
+	got := v.GroupsOf("fix", event.Member)
+	var all uint64
+	rest := 0
+	for _, g := range got {
+		all += g.WouldBlock
+		if g.Host == "*" {
+			rest = int(g.WouldBlock)
+		}
+	}
+	if len(got) != 6 || all != 20 || rest != 15 {
+		t.Errorf("%d groups, %d attempts, %d of them beside", len(got), all, rest)
+	}
+}

@@ -27,6 +27,7 @@ type Source interface {
 type Options struct {
 	MaxSessions int // 0 = 20,000; open sessions may be twice as many
 	MaxEvents   int // 0 = 20,000
+	MaxGroups   int // 0 = 50,000; past it what is new is one group for each rule
 
 	// Keyset checks the seals of what is shown in detail. nil shows them as
 	// unchecked.
@@ -56,10 +57,13 @@ func New(src Source, o Options) *View {
 	if o.MaxEvents == 0 {
 		o.MaxEvents = 20_000
 	}
+	if o.MaxGroups == 0 {
+		o.MaxGroups = maxGroups
+	}
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	g := newGroups()
+	g := newGroups(o.MaxGroups)
 	return &View{
 		o: o, src: src, groups: g,
 		sessions: sessions{max: o.MaxSessions, byID: map[string]*session{}, byEvent: map[string][]string{}, groups: g},
