@@ -183,6 +183,9 @@ func (u *UI) page(pattern string, f func(*http.Request) (answer, error)) {
 	u.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		nonce := newNonce()
 		w.Header().Set("Content-Security-Policy", policy(nonce))
+		// Under no-referrer a browser sends the origin "null" with a form, which the
+		// operator listener rightly refuses.
+		w.Header().Set("Referrer-Policy", "same-origin")
 		a, err := f(r)
 		status := http.StatusOK
 		if err != nil {
@@ -190,7 +193,7 @@ func (u *UI) page(pattern string, f func(*http.Request) (answer, error)) {
 			if status = statusOf(p.Code); status >= 500 {
 				u.o.Log.ErrorContext(r.Context(), "page", slog.String("path", r.URL.Path), slog.Any("err", err))
 			}
-			a = answer{title: "Not done", body: failed(textOf(p))}
+			a = answer{title: "Not done", body: failed(textOf(p), r.URL.Path)}
 		}
 		if a.to != "" {
 			http.Redirect(w, r, a.to, http.StatusSeeOther)
