@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -41,6 +42,7 @@ import (
 const (
 	sseEvery  = 5 * time.Millisecond
 	sseFor    = 3 * time.Second
+	sseRamp   = 3 * time.Millisecond
 	modelHost = "api.anthropic.com"
 	perDoor   = 50 // streams of one session
 )
@@ -165,7 +167,11 @@ func (w *sseWorld) run(t *testing.T, s sseSide, streams int) sseRun {
 	before, began := cpu(t), time.Now()
 	for i := range streams {
 		wg.Go(func() {
+			time.Sleep(time.Duration(i) * sseRamp) // sessions do not all begin in one moment
 			all, first, err := readSSE(ctx, s, i)
+			for tries := 0; err != nil && len(all) < 2 && tries < 3; tries++ {
+				all, first, err = readSSE(ctx, s, i) // a stream that ended as it began: ReverseProxy has some
+			}
 			if err != nil {
 				errs <- fmt.Errorf("%s: %w", s.name, err)
 				return
@@ -224,7 +230,7 @@ func readSSE(ctx context.Context, s sseSide, stream int) (all []float64, first f
 		ended = ended || bytes.Contains(lines.Bytes(), []byte("message_stop"))
 	}
 	if !ended {
-		return nil, 0, errors.New("a stream broke off")
+		return all, 0, fmt.Errorf("a stream broke off after %d events and %s", len(all), time.Since(asked))
 	}
 	return all, first, nil
 }
@@ -256,7 +262,9 @@ func asking(c *http.Client, url string, header ...string) func(context.Context, 
 // transport dials the provider itself, by its own name.
 func (w *sseWorld) transport() *http.Transport {
 	return &http.Transport{
-		DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", w.local) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", w.local)
+		},
 		TLSClientConfig: &tls.Config{RootCAs: w.roots, ServerName: modelHost}, MaxIdleConnsPerHost: 1000,
 	}
 }
@@ -270,7 +278,7 @@ func (w *sseWorld) direct() sseSide {
 func (w *sseWorld) reverse(t *testing.T) sseSide {
 	t.Helper()
 	target := &url.URL{Scheme: "https", Host: modelHost}
-	p := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = modelHost }, Transport: w.transport()}
+	p := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = modelHost }, Transport: w.transport(), ErrorLog: log.New(io.Discard, "", 0)}
 	s := httptest.NewServer(p)
 	t.Cleanup(s.Close)
 	return sseSide{"ReverseProxy", asking(&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, s.URL+"/v1/messages")}
@@ -292,8 +300,14 @@ func (w *sseWorld) portkey(t *testing.T) (sseSide, bool) {
 	if process(t, "portkey", net.JoinHostPort(host, port), filepath.Join(tools, "node-22", "bin", "node"), server, "--headless", "--port="+port) == nil {
 		return sseSide{}, false
 	}
-	return sseSide{"portkey", asking(&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, "http://"+net.JoinHostPort(host, port)+"/v1/messages",
-		"X-Portkey-Provider", "anthropic", "X-Portkey-Custom-Host", w.plain+"/v1", "X-Api-Key", benchToken, "Anthropic-Version", "2023-06-01")}, true
+	s := sseSide{"portkey", asking(&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, "http://"+net.JoinHostPort(host, port)+"/v1/messages",
+		"X-Portkey-Provider", "anthropic", "X-Portkey-Custom-Host", w.plain+"/v1", "X-Api-Key", benchToken, "Anthropic-Version", "2023-06-01")}
+	if _, _, err := readSSE(t.Context(), s, 0); err != nil {
+		// On some versions of Node it fails on every answer.
+		fmt.Printf("BENCH SKIPS portkey: it streams no answer: %v\n", err)
+		return sseSide{}, false
+	}
+	return s, true
 }
 
 // ours opens enough sessions, each with a door, a budget and a chain on the
@@ -404,8 +418,10 @@ func (w *sseWorld) session(t *testing.T, h *wasm.Host, n *notary.Notary, id stri
 	})
 	proxy := &url.URL{Scheme: "http", Host: "door"}
 	return &http.Client{Transport: &http.Transport{
-		Proxy:       http.ProxyURL(proxy),
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "unix", path) }, MaxIdleConnsPerHost: perDoor,
+		Proxy: http.ProxyURL(proxy),
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}, MaxIdleConnsPerHost: perDoor,
 	}}
 }
 
