@@ -91,13 +91,14 @@ type Changes interface {
 
 // Options wire the pages. All fields but Log and Clock are required.
 type Options struct {
-	View    *view.View
-	Review  Reviewer
-	Changes Changes
-	Do      Commands
-	Node    func() Node
-	Who     func(*http.Request) Person
-	Log     *slog.Logger
+	View      *view.View
+	Review    Reviewer
+	Changes   Changes
+	Do        Commands
+	Inventory Inventory
+	Node      func() Node
+	Who       func(*http.Request) Person
+	Log       *slog.Logger
 	// Clock is read for "ago"; nil = time.Now.
 	Clock func() time.Time
 }
@@ -112,7 +113,7 @@ type UI struct {
 
 // New builds the pages.
 func New(o Options) (*UI, error) {
-	if o.View == nil || o.Review == nil || o.Changes == nil || o.Do == nil || o.Node == nil || o.Who == nil {
+	if o.View == nil || o.Review == nil || o.Changes == nil || o.Do == nil || o.Inventory == nil || o.Node == nil || o.Who == nil {
 		return nil, errors.New("ui: a part is missing")
 	}
 	if o.Log == nil {
@@ -159,6 +160,8 @@ func New(o Options) (*UI, error) {
 	u.page("POST /ui/bundles/{name}/rollback", u.rollback)
 	u.page("POST /ui/bundles/{name}/pause", u.pause)
 	u.page("POST /ui/bundles/{name}/resume", u.resume)
+	u.page("GET /ui/providers", u.providers)
+	u.page("GET /ui/settings", u.settings)
 	u.page("GET /ui/help", u.help)
 	u.page("/ui/", func(*http.Request) (answer, error) {
 		return answer{}, problem.New(problem.NotFound, "there is no such page", "Go to the overview.")

@@ -52,6 +52,12 @@ func (changes) Proposal(string) (gatekeeper.Proposal, error) {
 	return gatekeeper.Proposal{}, problem.New(problem.NotFound, "there is no such proposal", "")
 }
 
+// nothing is a node without anything.
+type nothing struct{}
+
+func (nothing) Providers(context.Context) ([]ui.Provider, error) { return nil, nil }
+func (nothing) Settings(context.Context) (ui.Settings, error)    { return ui.Settings{}, nil }
+
 type reviewer struct {
 	ui.Reviewer
 	view *view.View
@@ -69,7 +75,7 @@ func pages(t *testing.T, change ...func(*ui.Options)) (*ui.UI, *hands) {
 	t.Helper()
 	h, v := &hands{}, view.New(nil, view.Options{})
 	o := ui.Options{
-		View: v, Do: h, Changes: changes{}, Review: reviewer{view: v},
+		View: v, Do: h, Changes: changes{}, Review: reviewer{view: v}, Inventory: nothing{},
 		Node: func() ui.Node { return ui.Node{Name: "node-1", Version: "test", Started: time.Unix(0, 0)} },
 		Who: func(*http.Request) ui.Person {
 			return ui.Person{By: gatekeeper.By{Name: "ann <b>", Via: "ui"}, CSRF: "token-1", May: func(ui.Act) error { return nil }}
@@ -111,6 +117,8 @@ func TestEmptyStates(t *testing.T) {
 		"/ui/events":                    "gatehouse endpoint test main",
 		"/ui/bundles":                   "every event is refused",
 		"/ui/proposals":                 "No proposal yet",
+		"/ui/providers":                 "gatehouse doctor",
+		"/ui/settings":                  "nobody can be a second person",
 		"/ui/help":                      "Single-key shortcuts",
 	} {
 		t.Run(path, func(t *testing.T) {

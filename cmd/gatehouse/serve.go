@@ -245,7 +245,8 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	if err != nil {
 		return nil, err
 	}
-	pages, err := n.newPages(rev, status)
+	has := inventory{cfg: cfg, state: state, providers: providers, keyset: n.keys.Keyset, gk: n.gk, bus: n.bus}
+	pages, err := n.newPages(rev, has, status)
 	if err != nil {
 		return nil, err
 	}
