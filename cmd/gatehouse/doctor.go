@@ -35,12 +35,15 @@ type finding struct {
 const probeLimit = 30 * time.Second
 
 func (c *cli) doctorCommand() *cobra.Command {
-	return &cobra.Command{
+	var service bool
+	cmd := &cobra.Command{
 		Use: "doctor", Short: "Check what this machine lacks, each with the line that fixes it",
-		Long: "Check configuration, keys, bubblewrap and user namespaces, and start a sandbox whose probe tries to get out.\nExit 3 when something fails.",
+		Long: "Check configuration, keys, kernel, clock, disk, ports, the record, the streams and the enforcers, and start a sandbox whose\n" +
+			"probe tries to get out. With --as-service also the installed unit, and the probe with the unit's capabilities and no_new_privs.\n" +
+			"A stopped node's record is read whole, which takes its time. Exit 3 when something fails, 0 with warnings.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			found := examine(cmd.Context(), c.file(cmd))
+			found := examine(cmd.Context(), c.file(cmd), service)
 			err := rows(c, found, []string{"check", "", "detail"}, func(f finding) []string { return []string{f.Check, f.Level, f.Detail} })
 			if err != nil {
 				return err
@@ -58,11 +61,13 @@ func (c *cli) doctorCommand() *cobra.Command {
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&service, "as-service", false, "check as the systemd unit would run; as root")
+	return cmd
 }
 
 // examine runs every check. One that cannot run is a failure of its own, never
 // left out.
-func examine(ctx context.Context, path string) []finding {
+func examine(ctx context.Context, path string, service bool) []finding {
 	var found []finding
 	add := func(check, level, detail, fix string) { found = append(found, finding{check, level, detail, fix}) }
 	bad := func(check string, err error) { add(check, levelFail, err.Error(), problem.HintOf(err)) }
@@ -91,8 +96,21 @@ func examine(ctx context.Context, path string) []finding {
 	} else {
 		add("user", levelWarn, "an ordinary user: all sessions share its uid", "run as root, or as a service, for one uid a session")
 	}
-	found = append(found, probeHere(ctx, cfg)...)
-	return found
+	if err == nil {
+		if up, err := newUpstream(cfg, nil, nil, false); err != nil {
+			bad("apps", err)
+		} else {
+			found = append(found, examineApps(ctx, cfg, up)...)
+			_ = up.Close() // it has no state that could be lost
+		}
+	}
+	found = append(found, examineMachine(cfg)...)
+	found = append(found, examineNode(ctx, cfg)...)
+	if service {
+		found = append(found, checkUnit(serviceUnit)...)
+		found = append(found, likeService())
+	}
+	return append(found, probeHere(ctx, cfg)...)
 }
 
 // probeHere starts a real sandbox and has it try to get out.
