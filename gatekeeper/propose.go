@@ -114,6 +114,9 @@ func (b By) extensions(more map[string]string) map[string]string {
 	return x
 }
 
+// Alone reports whether one person is enough for a widening.
+func (g *Gatekeeper) Alone() bool { return g.approvers() == 1 }
+
 // approvers is how many people a widening needs.
 func (g *Gatekeeper) approvers() int { return max(1, g.o.Approvers) }
 

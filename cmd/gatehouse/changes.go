@@ -13,6 +13,7 @@ import (
 	"gatehouse/gatekeeper/bundle"
 	"gatehouse/internal/api"
 	"gatehouse/internal/auth"
+	"gatehouse/internal/problem"
 	"gatehouse/internal/review"
 	"gatehouse/internal/view"
 )
@@ -31,9 +32,42 @@ func (r reviews) Mark(ctx context.Context, id, status, reason string, expires ti
 // changes are the ways to change a bundle. Each ends in the gatekeeper, whoever
 // asks and through whatever.
 type changes struct {
-	gk     *gatekeeper.Gatekeeper
+	gk     stepsOf
 	review *review.Review
-	alone  bool // one person is enough
+}
+
+// stepsOf are the gatekeeper's steps for people whose roles are known: where one
+// person is enough, what would wait for an approval comes into force at once, so
+// that person must be one who may approve.
+type stepsOf struct{ *gatekeeper.Gatekeeper }
+
+// ProposeMode asks for another mode, with a login that is minutes old.
+func (s stepsOf) ProposeMode(ctx context.Context, name, enforcer string, to bundle.Mode, reason string, who gatekeeper.By) (gatekeeper.Proposal, error) {
+	if err := s.approves(ctx, auth.Propose); err != nil {
+		return gatekeeper.Proposal{}, err
+	}
+	return s.Gatekeeper.ProposeMode(ctx, name, enforcer, to, reason, who)
+}
+
+// Resume ends a pause.
+func (s stepsOf) Resume(ctx context.Context, name, reason string, who gatekeeper.By) (gatekeeper.Proposal, error) {
+	if s.Alone() {
+		if err := s.approves(ctx, auth.Approve); err != nil {
+			return gatekeeper.Proposal{}, err
+		}
+	}
+	return s.Gatekeeper.Resume(ctx, name, reason, who)
+}
+
+func (s stepsOf) approves(ctx context.Context, act auth.Act) error {
+	if s.Alone() {
+		act = auth.Approve
+	}
+	id, ok := auth.From(ctx)
+	if !ok {
+		return problem.New(problem.Forbidden, "nobody asks", "")
+	}
+	return api.Allow(id, act, true, time.Now())
 }
 
 // Bundle returns one bundle in force. Its tag changes with its version, modes,
@@ -93,14 +127,7 @@ func (c changes) Propose(ctx context.Context, yaml []byte, reason string, who ap
 	return c.detail(c.gk.Propose(ctx, yaml, reason, by(who)))
 }
 
-// ProposeMode asks for another mode. Where one person is enough it comes into
-// force at once, so that person must be one who may approve.
 func (c changes) ProposeMode(ctx context.Context, name, enforcer, to, reason string, who api.Actor) (review.Proposal, error) {
-	if id, ok := auth.From(ctx); c.alone && ok {
-		if err := api.Allow(id, auth.Approve, true, time.Now()); err != nil {
-			return review.Proposal{}, err
-		}
-	}
 	return c.detail(c.gk.ProposeMode(ctx, name, enforcer, bundle.Mode(to), reason, by(who)))
 }
 
