@@ -143,11 +143,32 @@ func (a *githubAsked) lift(ctx context.Context, e *event.Event) *event.Event {
 // githubAPI returns the API of a connection for one purpose. Its transport
 // reaches that API's authority and nothing else.
 func (n *node) githubAPI(cfg *config.Config, conn config.Connection, up *upstream.Client, purpose string, dev bool) (*github.API, error) {
-	base, to, err := apiOf(conn)
+	o, base, err := apiCall(cfg, conn, purpose)
 	if err != nil {
 		return nil, err
 	}
-	o := upstream.NodeOptions{Purpose: purpose, To: to, Begin: n.begin(purpose, conn.Name, to, dev)}
+	o.Begin = n.begin(purpose, conn.Name, o.To, dev)
+	transport, err := up.Node(o)
+	if err != nil {
+		return nil, err
+	}
+	api := &github.API{URL: base, Base: transport, Token: conn.Credential.Value(), Issued: n.issued(conn.Name, o.To), Revoked: n.revoked(conn.Name, o.To)}
+	if conn.App != nil {
+		if api.App, err = github.NewApp(conn.App.ID, conn.App.Key.Value()); err != nil {
+			return nil, err
+		}
+	}
+	return api, nil
+}
+
+// apiCall returns what reaches the API of a connection, but for what writes its
+// receipts, and the API's base.
+func apiCall(cfg *config.Config, conn config.Connection, purpose string) (upstream.NodeOptions, *url.URL, error) {
+	base, to, err := apiOf(conn)
+	if err != nil {
+		return upstream.NodeOptions{}, nil, err
+	}
+	o := upstream.NodeOptions{Purpose: purpose, To: to}
 	if conn.API != "" {
 		// An Enterprise Server may stand in internal_networks; upstream opens no
 		// other private address, whatever stands here.
@@ -155,20 +176,10 @@ func (n *node) githubAPI(cfg *config.Config, conn config.Connection, up *upstrea
 	}
 	if conn.CA != "" {
 		if o.Roots, err = rootsOf(cfg.Path(conn.CA)); err != nil {
-			return nil, problem.Wrap(err, problem.ConfigInvalid, "connection "+conn.Name+": couldn't read ca", "give a PEM file with the authority's certificate")
+			return o, nil, problem.Wrap(err, problem.ConfigInvalid, "connection "+conn.Name+": couldn't read ca", "give a PEM file with the authority's certificate")
 		}
 	}
-	transport, err := up.Node(o)
-	if err != nil {
-		return nil, err
-	}
-	api := &github.API{URL: base, Base: transport, Token: conn.Credential.Value(), Issued: n.issued(conn.Name, to), Revoked: n.revoked(conn.Name, to)}
-	if conn.App != nil {
-		if api.App, err = github.NewApp(conn.App.ID, conn.App.Key.Value()); err != nil {
-			return nil, err
-		}
-	}
-	return api, nil
+	return o, base, nil
 }
 
 // apiOf returns the base of a connection's API and the one place it is at.
