@@ -157,22 +157,24 @@ type judgedBy struct {
 // judgedByFile is its name in the session's folder.
 const judgedByFile = "judged-by.json"
 
-func keepJudgedBy(s gatekeeper.DoorSpec) error {
-	j := judgedBy{Policy: s.Policy, Params: map[string]json.RawMessage{}}
-	for name, e := range s.Bundle.Enforcers {
+// keepJudgedBy writes name into a session's folder: a compiled policy with the
+// settings of the bundle's added enforcers.
+func keepJudgedBy(dir, name string, policy []byte, b *bundle.Bundle) error {
+	j := judgedBy{Policy: policy, Params: map[string]json.RawMessage{}}
+	for name, e := range b.Enforcers {
 		params, err := e.Settings()
 		if err != nil {
 			return err
 		}
 		j.Params[name] = params
 	}
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false) // the exact bytes are what is judged by
 	if err := enc.Encode(j); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(s.Dir, judgedByFile), b.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name), out.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("couldn't keep the session's policy: %w", err)
 	}
 	return nil

@@ -76,7 +76,7 @@ func (d *doors) Open(ctx context.Context, s gatekeeper.DoorSpec) (_ gatekeeper.D
 		o.added = append(o.added, added)
 		policy.Enforcers = append(policy.Enforcers, enforcers.Bound{Enforcer: added.live, Mode: receipts.Mode(added.as.Mode)})
 	}
-	if err := keepJudgedBy(s); err != nil {
+	if err := keepJudgedBy(s.Dir, judgedByFile, s.Policy, s.Bundle); err != nil {
 		return nil, err
 	}
 	recorder := s.Recorder
@@ -103,7 +103,7 @@ func (d *doors) Open(ctx context.Context, s gatekeeper.DoorSpec) (_ gatekeeper.D
 	if err != nil {
 		return nil, err
 	}
-	o.by, o.gate, o.policy = d, gate, policy
+	o.by, o.dir, o.gate, o.policy = d, s.Dir, gate, policy
 	o.bundle, o.forget = s.Bundle.Name, d.remember(o)
 	return o, nil
 }
@@ -128,6 +128,7 @@ type openDoor struct {
 	forget     func()
 
 	by     *doors
+	dir    string // the session's
 	gate   *enforcers.Gate
 	policy enforcers.Policy // as opened
 

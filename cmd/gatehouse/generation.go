@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 
 	"gatehouse/enforcers"
 	"gatehouse/gatekeeper"
@@ -45,6 +48,10 @@ func (o *openDoor) Replace(ctx context.Context, r gatekeeper.Replacement) error 
 	if err != nil {
 		return err
 	}
+	version := fmt.Sprintf("%x", r.Digest[:versionBytes])
+	if err := keepJudgedBy(o.dir, judgedByVersion(version), r.Policy, r.Bundle); err != nil {
+		return err
+	}
 	next, err := configured(ctx, module, r.Policy)
 	if err != nil {
 		return err
@@ -61,7 +68,7 @@ func (o *openDoor) Replace(ctx context.Context, r gatekeeper.Replacement) error 
 	for i, e := range next {
 		b := o.policy.Enforcers[i]
 		if b.Enforcer = e; !r.Narrower {
-			b.Enforcer, b.Builtin = later{e, fmt.Sprintf("%x", r.Digest[:6])}, false
+			b.Enforcer, b.Builtin = later{e, version}, false
 		}
 		policy.Enforcers = append(policy.Enforcers, b)
 	}
@@ -74,6 +81,28 @@ func (o *openDoor) Replace(ctx context.Context, r gatekeeper.Replacement) error 
 	}
 	o.newer, o.retired = next, o.newer
 	return nil
+}
+
+// versionBytes of a bundle's digest name a later version in rules and files.
+const versionBytes = 6
+
+// judgedByVersion is the name under which a later version's policy is kept.
+func judgedByVersion(version string) string { return "judged-by." + version + ".json" }
+
+var laterRule = regexp.MustCompile(`^([0-9a-f]{12})\.(.+)$`)
+
+// judgedUnder returns the file of a session's folder that a built-in enforcer's
+// decision was made under, and the decision's rule as that policy has it.
+func judgedUnder(dir string, d *receipts.Dec) (path, rule string) {
+	version, rule := fmt.Sprintf("%x", d.Policy[:versionBytes]), d.Rule
+	if m := laterRule.FindStringSubmatch(d.Rule); m != nil {
+		version, rule = m[1], m[2]
+	}
+	path = filepath.Join(dir, judgedByVersion(version))
+	if _, err := os.Stat(path); err != nil {
+		return filepath.Join(dir, judgedByFile), d.Rule
+	}
+	return path, rule
 }
 
 // later is an enforcer of a later version of the bundle than the session was

@@ -100,6 +100,15 @@ func TestReplacePolicy(t *testing.T) {
 			t.Errorf("%s: %+v", host, decision)
 		}
 	}
+	// What is kept for replay tells the versions apart.
+	d1 := &receipts.Dec{Policy: receipts.Hash(first.Digest()), Rule: fmt.Sprintf("%x.egress.default_deny", digest[:6])}
+	if path, rule := judgedUnder(dir, d1); filepath.Base(path) != judgedByVersion(fmt.Sprintf("%x", digest[:6])) || rule != "egress.default_deny" {
+		t.Errorf("judged under %s by %s", path, rule)
+	}
+	d1.Rule = "egress[1]"
+	if path, rule := judgedUnder(dir, d1); filepath.Base(path) != judgedByFile || rule != d1.Rule {
+		t.Errorf("judged under %s by %s", path, rule)
+	}
 	p, decision := judged("b.test")
 	if p == nil || p.Grant().Limits.Or().Up != enforcers.DefaultUp || decision.Policy != receipts.Hash(first.Digest()) {
 		t.Errorf("b.test: %+v", decision)

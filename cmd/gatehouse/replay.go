@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -119,14 +120,16 @@ func (c *cli) replayMaterial(cmd *cobra.Command, f replayFiles, session, which s
 	if dirs, err = config.Check(c.file(cmd)); err != nil && (f.judgedBy == "" || f.module == "") {
 		return nil, err
 	}
+	m.builtin = slices.Contains(builtins, d.By)
 	if f.judgedBy == "" {
-		f.judgedBy = filepath.Join(dirs.StateDir(), "sessions", filepath.Base(session), judgedByFile)
+		folder := filepath.Join(dirs.StateDir(), "sessions", filepath.Base(session))
+		f.judgedBy = filepath.Join(folder, judgedByFile)
+		if m.builtin {
+			f.judgedBy, d.Rule = judgedUnder(folder, d)
+		}
 	}
 	if m.judged, err = os.ReadFile(f.judgedBy); err != nil {
 		return nil, missing("the session's policy", err)
-	}
-	for _, name := range builtins {
-		m.builtin = m.builtin || d.By == name
 	}
 	switch {
 	case m.builtin:
