@@ -64,7 +64,11 @@ func lintContext(cfg *config.Config, all map[string]*bundle.Bundle) bundle.LintC
 		lc.Endpoints[e.Name] = e.Source
 	}
 	for _, n := range cfg.Connections {
-		lc.Connections[n.Name] = bundle.Connection{Kind: n.Kind, Host: n.Host}
+		c := bundle.Connection{Kind: n.Kind, Host: n.Host}
+		if _, api, err := apiOf(n); n.Kind == "scm" && n.Provider == "github" && err == nil {
+			c.API = api.Host()
+		}
+		lc.Connections[n.Name] = c
 	}
 	for _, r := range cfg.Repositories {
 		lc.Repositories[r.ID] = r.Name

@@ -71,7 +71,8 @@ func (p Problem) String() string {
 // Connection is what lint must know of a named connection.
 type Connection struct {
 	Kind string // model | scm | http | telemetry
-	Host string // the one host it may be added for, "" if it has no fixed one
+	Host string // the host it may be added for, "" if it has no fixed one
+	API  string // of kind scm: the other host it may be added for
 }
 
 // LintContext is the node that a bundle is to run on. Every field says what the
@@ -295,7 +296,7 @@ func (l *linter) egress() {
 		if e.Connection == "" {
 			continue
 		}
-		if c, ok := l.connection(e.Connection, at+"/connection", "http", "scm"); ok && c.Host != "" && c.Host != e.Host {
+		if c, ok := l.connection(e.Connection, at+"/connection", "http", "scm"); ok && c.Host != "" && c.Host != e.Host && (c.API == "" || c.API != e.Host) {
 			l.add(LintConnectionHost, at+"/host", "the credential is only ever added for its own host", "connection %s is bound to another host", e.Connection)
 		}
 	}

@@ -31,6 +31,7 @@ func node(t testing.TB) bundle.LintContext {
 		Endpoints: map[string]string{"main": "github", "nightly": "cron"},
 		Connections: map[string]bundle.Connection{
 			"acme-packages": {Kind: "http", Host: "packages.example.com"}, "anthropic-main": {Kind: "model"}, "langfuse-main": {Kind: "telemetry"},
+			"forge": {Kind: "scm", Host: "git.test", API: "api.test"},
 		},
 		Providers:    []string{"local"},
 		Repositories: map[string]string{"1296269": "acme/shop", "7": "acme/docs"},
@@ -95,6 +96,7 @@ func TestLint(t *testing.T) {
 		"unknown_connection":      {src: with("egress: [{host: a.test, connection: acme-package}]"), code: bundle.LintUnknownConnection, pointer: "/egress/0/connection", hint: `"acme-packages"`},
 		"connection_kind":         {src: with("egress: [{host: a.test, connection: anthropic-main}]"), code: bundle.LintConnectionKind, pointer: "/egress/0/connection"},
 		"connection_host":         {src: with("egress: [{host: a.test, connection: acme-packages}]"), code: bundle.LintConnectionHost, pointer: "/egress/0/host"},
+		"connection_host_scm":     {src: with("egress: [{host: a.test, connection: forge}, {host: api.test, connection: forge}, {host: git.test, connection: forge}]"), code: bundle.LintConnectionHost, pointer: "/egress/0/host"},
 		"model_connection":        {src: with("models: [{connection: langfuse-main, allow: [x], max_output_tokens: 1}]\nspend: {limit: 1 USD}"), code: bundle.LintConnectionKind, pointer: "/models/0/connection"},
 		"models_without_spend":    {src: with("models: [{connection: anthropic-main, allow: [x], max_output_tokens: 1}]"), code: bundle.LintModelsWithoutSpend, pointer: "/models"},
 		"telemetry_connection":    {src: with("telemetry: [nobody]"), code: bundle.LintUnknownConnection, pointer: "/telemetry/0"},
