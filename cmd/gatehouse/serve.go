@@ -92,6 +92,7 @@ type node struct {
 	view    *view.View
 	do      commands
 	tell    *notifier
+	pushes  []*push
 
 	asked *githubAsked
 
@@ -245,8 +246,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	if err != nil {
 		return nil, err
 	}
-	has := inventory{cfg: cfg, state: state, providers: providers, keyset: n.keys.Keyset, gk: n.gk, bus: n.bus}
-	pages, err := n.newPages(rev, has, status)
+	pages, err := n.newPages(rev, status)
 	if err != nil {
 		return nil, err
 	}
@@ -257,8 +257,11 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	if n.tell, err = n.newNotifier(cfg, up, rev, exits.dev); err != nil {
 		return nil, err
 	}
+	if n.pushes, err = n.newPushes(cfg, up, exits.dev); err != nil {
+		return nil, err
+	}
 	operator, err := api.New(api.Options{
-		View: n.view, UI: pages, Auth: people, Review: reviews{rev}, Proposals: changes{stepsOf{n.gk}, rev}, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state), Spend: exits.budgets,
+		View: n.view, UI: pages, Auth: people, Review: reviews{rev}, Proposals: changes{n.gk, rev, cfg.Promotion.Approvers == 1}, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state), Spend: exits.budgets,
 		Status: status,
 		URL:    cfg.OperatorURL(), Hosts: cfg.OperatorHosts(), Origins: cfg.OperatorOrigins(), Loopback: cfg.TLS == nil, Log: o.log,
 	})
@@ -354,6 +357,9 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, pages
 	group.Go(func() error { return old.run(ctx) })
 	group.Go(func() error { return kept.run(flow, n.bus) })
 	group.Go(func() error { return n.tell.run(ctx) })
+	for _, p := range n.pushes {
+		group.Go(func() error { return p.run(ctx) })
+	}
 	group.Go(func() error { return n.view.Run(flow) })
 	sealing, sealed := context.WithCancel(flow)
 	noted := make(chan struct{})

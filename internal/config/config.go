@@ -54,7 +54,8 @@ type Config struct {
 	Retain Duration `yaml:"retain,omitempty"`
 	// Checkpoints are folders beside the state folder's own into which the node
 	// writes its newest checkpoint and the log's tiles. One that another machine
-	// keeps makes a rolled back state folder show.
+	// keeps makes a rolled back state folder show. An https URL gets the
+	// checkpoint once a minute, as the body of a POST.
 	Checkpoints []string `yaml:"checkpoints,omitempty" validate:"dive,required"`
 	// Notify lists where the first refusal after a promotion goes.
 	Notify []Notify `yaml:"notify,omitempty" validate:"dive"`

@@ -47,6 +47,8 @@ func TestLoad(t *testing.T) {
 		"operator_public":  {"listen: {operator: 0.0.0.0:8081}", "not a loopback address and tls is not set", "set tls"},
 		"private_public":   {"listen: {private: 0.0.0.0:9090}", "listen.private is not a loopback", ""},
 		"retain_short":     {"retain: 3d", "shorter than 7d", ""},
+		"checkpoint_plain": {"checkpoints: [http://audit.example.com/x]", "checkpoints[0] is neither a folder nor an https URL", ""},
+		"checkpoint_user":  {"checkpoints: [keep, \"https://a:b@audit.example.com/x\"]", "checkpoints[1] is neither", ""},
 		"uids_system":      {"sandbox: {uids: 0-10}", "is not a range of uids", "610000-610999"},
 		"unlimited_typo":   {"sandbox: {unlimited: acepted}", "is not one of", `did you mean "accepted"?`},
 		"missing_file":     {"", "no such file", "gatehouse init"},

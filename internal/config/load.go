@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -86,11 +87,29 @@ func (c *Config) SecretsFile() string {
 
 // CheckpointDirs returns the folders that keep checkpoints, absolute.
 func (c *Config) CheckpointDirs() []string {
-	dirs := make([]string, len(c.Checkpoints))
-	for i, d := range c.Checkpoints {
-		dirs[i] = c.Path(d)
+	var dirs []string
+	for _, d := range c.Checkpoints {
+		if !strings.Contains(d, "://") {
+			dirs = append(dirs, c.Path(d))
+		}
 	}
 	return dirs
+}
+
+// CheckpointURLs returns where checkpoints are sent.
+func (c *Config) CheckpointURLs() ([]*url.URL, error) {
+	var urls []*url.URL
+	for i, d := range c.Checkpoints {
+		if !strings.Contains(d, "://") {
+			continue
+		}
+		u, err := url.Parse(d)
+		if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
+			return nil, c.bad(fmt.Sprintf("checkpoints[%d] is neither a folder nor an https URL without a user", i), "")
+		}
+		urls = append(urls, u)
+	}
+	return urls, nil
 }
 
 // Private returns the files and folders that hold the node's own secrets: the
@@ -190,6 +209,9 @@ func (c *Config) validate() error {
 		if err := c.validateEndpoint(i, e); err != nil {
 			return err
 		}
+	}
+	if _, err := c.CheckpointURLs(); err != nil {
+		return err
 	}
 	if time.Duration(c.Retain) < minRetain {
 		return c.bad("retain is shorter than 7d", "the archive is the source for rebuild and repair")
