@@ -246,7 +246,8 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	if err != nil {
 		return nil, err
 	}
-	pages, err := n.newPages(rev, status)
+	has := inventory{cfg: cfg, state: state, providers: providers, keyset: n.keys.Keyset, gk: n.gk, bus: n.bus}
+	pages, err := n.newPages(rev, has, status)
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +262,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		return nil, err
 	}
 	operator, err := api.New(api.Options{
-		View: n.view, UI: pages, Auth: people, Review: reviews{rev}, Proposals: changes{n.gk, rev, cfg.Promotion.Approvers == 1}, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state), Spend: exits.budgets,
+		View: n.view, UI: pages, Auth: people, Review: reviews{rev}, Proposals: changes{stepsOf{n.gk}, rev}, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state), Spend: exits.budgets,
 		Status: status,
 		URL:    cfg.OperatorURL(), Hosts: cfg.OperatorHosts(), Origins: cfg.OperatorOrigins(), Loopback: cfg.TLS == nil, Log: o.log,
 	})
