@@ -206,10 +206,10 @@ func (g *Gatekeeper) prepare(c bundle.Choice) (*prepared, problem.Code, string) 
 	case g.o.Lint != nil && g.o.Lint.Private != nil && slices.ContainsFunc(x.Mounts, func(m bundle.Mount) bool { return g.o.Lint.Private(m.Source) }):
 		// Judged when the bundle was applied, and again: a link may lead elsewhere by now.
 		return refuse("bundle %s mounts the node's own secrets", b.Name)
-	case len(x.Caches) > 0:
-		return refuse("provider %s has no caches", b.Session.Provider)
-	case x.Rootfs.Kind == "oci":
-		return refuse("provider %s unpacks no images", b.Session.Provider)
+	case slices.ContainsFunc(x.Caches, func(c bundle.Cache) bool { return g.o.Caches[c.Name] == "" }):
+		return refuse("the node does not have every cache of bundle %s", b.Name)
+	case x.Rootfs.Kind == rootfsImage && g.o.Images == nil:
+		return refuse("the node unpacks no images")
 	}
 	if w := b.Credentials.Weaker; w != nil && !g.o.Clock().Before(w.Expires.Time) {
 		return refuse("credentials: compatibility of bundle %s ended at %s", b.Name, w.Expires)

@@ -105,6 +105,19 @@ func rootfsOf(b *bundle.Bundle) string {
 	return b.Session.Rootfs.Kind
 }
 
+// rootfsImage is the kind of a root file system that comes from an image.
+const rootfsImage = "oci"
+
+// cachesOf are the node's caches that a bundle names, as mounts: what a session
+// could write, the next one would read (SB-46).
+func cachesOf(b *bundle.Bundle, folders map[string]string) []sandbox.Mount {
+	var mounts []sandbox.Mount
+	for _, c := range b.Session.Caches {
+		mounts = append(mounts, sandbox.Mount{Source: folders[c.Name], Path: c.Path})
+	}
+	return mounts
+}
+
 func mountsOf(b *bundle.Bundle) []sandbox.Mount {
 	var mounts []sandbox.Mount
 	for _, m := range b.Session.Mounts {

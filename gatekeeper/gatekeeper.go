@@ -35,6 +35,8 @@ type Options struct {
 	Bundles      KV
 	Providers    map[string]sandbox.Provider
 	Doors        Doors                        // nil: no session has an exit
+	Images       Images                       // nil: no bundle may name an image
+	Caches       map[string]string            // package caches of the node: name -> folder, shown read-only
 	Sets         bundle.SetResolver           //
 	Repositories map[string]string            // id -> owner/name
 	Upstreams    []bundle.Upstream            // hosts of connections, for compiled policies

@@ -85,6 +85,11 @@ type Blobs interface {
 	Get(sha256hex string) (io.ReadCloser, error)
 }
 
+// Images unpacks container images into root file systems, once and by digest.
+type Images interface {
+	Rootfs(ctx context.Context, image string) (dir string, err error)
+}
+
 // Doors opens the one exit of a session.
 type Doors interface {
 	Open(ctx context.Context, s DoorSpec) (Door, error)

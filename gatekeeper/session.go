@@ -314,6 +314,13 @@ func (s *session) doorObs() receipts.Obs {
 func (s *session) startBox(spec sandbox.Spec, door Door) (sandbox.Sandbox, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, startLimit)
 	defer cancel()
+	spec.Mounts = append(spec.Mounts, cachesOf(s.choice.Bundle, s.g.o.Caches)...)
+	if r := s.choice.Bundle.Session.Rootfs; r.Kind == rootfsImage {
+		var err error
+		if spec.Rootfs, err = s.g.o.Images.Rootfs(ctx, r.Value); err != nil {
+			return nil, err
+		}
+	}
 	if door == nil {
 		return s.made.provider.Start(ctx, spec, nil)
 	}

@@ -51,7 +51,16 @@ func (c *cli) startAgents(ctx context.Context, cfg *config.Config, bundles []*bu
 
 func startAgent(ctx context.Context, cfg *config.Config, b *bundle.Bundle) startLine {
 	line := startLine{Bundle: b.Name, Agent: b.Session.Agent.Name}
-	end, said, err := trial(ctx, cfg, gatekeeper.Trial(b))
+	spec := gatekeeper.Trial(b)
+	var err error
+	if b.Session.Rootfs.Kind == "oci" {
+		spec.Rootfs, err = imagesOf(cfg).Rootfs(ctx, b.Session.Rootfs.Value)
+	}
+	var end sandbox.End
+	var said string
+	if err == nil {
+		end, said, err = trial(ctx, cfg, spec)
+	}
 	line.Said = finalLine(said)
 	switch {
 	case err != nil:

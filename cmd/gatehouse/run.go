@@ -240,6 +240,7 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 		Node: cfg.Node, Dir: dir, Journal: j, Notary: chains{n}, Blobs: blobs, Bundles: &memoryKV{},
 		Providers: map[string]sandbox.Provider{provider.Name(): &tee{provider, c.out}},
 		Doors:     exits, Upstreams: upstreamsOf(cfg), Mediated: inject.mediates,
+		Images: imagesOf(cfg), Caches: cachesOf(cfg),
 		Sets: lint.Sets, Repositories: lint.Repositories, Endpoints: lint.Endpoints, Lint: &lint,
 		Unlimited: cfg.Sandbox.Unlimited == "accepted", Dev: dev, Log: log,
 	})

@@ -24,7 +24,7 @@ const shmBytes = 64 << 20 // /dev/shm, the only writable memory file system (SB-
 var systemFolders = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix"}
 
 // ownFolders are never taken from a root file system.
-var ownFolders = []string{"proc", "sys", "dev", "tmp", "run", "etc", "var", "home", "root", "workspace", "gatehouse", "mnt", "media", "lost+found", "boot"}
+var ownFolders = []string{"proc", "sys", "dev", "tmp", "run", "etc", "var", "home", "root", "workspace", "gatehouse", "mnt", "media", "srv", "lost+found", "boot"}
 
 // maskedFiles and maskedFolders of /proc show the host or its other users
 // (SB-45); all of /proc/sys is read-only, because the network part of it
