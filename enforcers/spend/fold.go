@@ -34,7 +34,7 @@ func (l *Ledger) Fold(leaf receipts.Hash, r *receipts.Receipt) {
 			return
 		}
 		delete(l.pending, r.Out.Ref)
-		l.settle(h, Charge(h.amount, r.Out.Effect, r.Out.Spent), r.T)
+		l.settle(h, charge(h.amount, r.Out.Effect, r.Out.Spent), r.T)
 	}
 }
 

@@ -140,9 +140,9 @@ const (
 	notForwarded = "not_forwarded"
 )
 
-// Charge is what a call costs by its outcome: the one rule that both the live
-// ledger and Fold follow.
-func Charge(held Nano, effect string, spent int64) Nano {
+// charge is what a folded call costs by its outcome. Whoever settles a live call
+// writes an outcome that reads back the same.
+func charge(held Nano, effect string, spent int64) Nano {
 	switch {
 	case effect == notForwarded:
 		return 0

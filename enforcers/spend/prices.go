@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"slices"
 	"strings"
 	"time"
 )
@@ -312,16 +311,4 @@ func amount(f Factor, terms ...term) (Nano, error) {
 		return 0, ErrTooMuch
 	}
 	return Nano(n), nil
-}
-
-// Providers returns the price lists that the table has.
-func (t *Table) Providers() []string {
-	var out []string
-	for _, p := range t.prices {
-		if !slices.Contains(out, p.Provider) {
-			out = append(out, p.Provider)
-		}
-	}
-	slices.Sort(out)
-	return out
 }
