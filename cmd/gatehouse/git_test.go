@@ -411,3 +411,30 @@ func TestTokensAfterKill(t *testing.T) {
 	n.until("without a token", func() bool { return len(w.alive()) == 0 })
 	n.stop()
 }
+
+// TestPullThroughTheAPI: the mutation that gh sends becomes scm.pr.create, under
+// its own decision and token.
+func TestPullThroughTheAPI(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: starts sandboxes")
+	}
+	w := newGitHub(t)
+	w.rest["GET /repos/acme/shop/pulls"] = func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprint(rw, "[]") }
+	w.rest["POST /repos/acme/shop/pulls"] = func(rw http.ResponseWriter, _ *http.Request) {
+		rw.WriteHeader(http.StatusCreated)
+		fmt.Fprint(rw, `{"number":8,"html_url":"https://git.good.test/acme/shop/pull/8"}`)
+	}
+	for name, c := range map[string]struct{ operations, want string }{
+		"listed":   {"[scm.pr.create]", "https://git.good.test/acme/shop/pull/8"},
+		"unlisted": {"[scm.comment]", "operation_not_listed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			w.configure(dir, gitOfShop, "operations: "+c.operations+"\negress:\n  - {host: api.good.test, methods: [GET, POST], paths: [/api/graphql, /graphql], connection: github-main}\n")
+			out, res := runInside(t, dir, "hard", `curl -sS -H 'Content-Type: application/json' https://api.good.test/graphql -d '{"query":"mutation m($input:CreatePullRequestInput!){createPullRequest(input:$input){pullRequest{id url}}}","variables":{"input":{"repositoryId":"R_1","headRefName":"gatehouse/one","baseRefName":"main","title":"x","body":"y"}}}'`)
+			if !strings.Contains(out, c.want) || res.Exit != receipts.ExitComplete {
+				t.Errorf("no %q, receipts %s:\n%s", c.want, res.Verdict(), out)
+			}
+		})
+	}
+}

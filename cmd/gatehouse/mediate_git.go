@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +18,7 @@ import (
 
 	"gatehouse/enforcers"
 	"gatehouse/enforcers/git"
+	"gatehouse/enforcers/operations"
 	"gatehouse/enforcers/upstream"
 	"gatehouse/gatekeeper"
 	"gatehouse/gatekeeper/sandbox/local"
@@ -44,6 +48,7 @@ type gits struct {
 	hosts       []git.Host
 	names       map[string]git.Repository // by id
 	credentials []*git.Credentials
+	desks       *desks        // opens the pull requests that are asked for through the API
 	inspector   git.Inspector // nil: this machine runs no sandboxes, and no push goes on
 	journal     *journal.Journal
 	notary      *notary.Notary
@@ -262,7 +267,7 @@ func (m *gits) Mediate(_ context.Context, s gatekeeper.DoorSpec, _ *enforcers.Ga
 	}
 	placeholder := secret.FromString("gatehouse_ph_" + rand.Text()[:26])
 	one, err := git.New(git.Options{
-		Hosts: m.hosts, Placeholder: placeholder, Readable: readable, Log: m.log, Push: git.PushOptions{
+		Hosts: m.hosts, Placeholder: placeholder, Readable: readable, Log: m.log, CreatePull: m.createPull, Push: git.PushOptions{
 			Dir: dir, ID: s.Session, Inspect: m.inspector, After: m.pushed,
 			Before: func(ctx context.Context, p git.Pushing) error { return m.pushing(ctx, pushRecord{Pushing: p}) },
 		},
@@ -291,6 +296,27 @@ func (m *gits) Mediate(_ context.Context, s gatekeeper.DoorSpec, _ *enforcers.Ga
 		}
 		return errors.Join(append(errs, os.RemoveAll(dir))...)
 	}}, nil
+}
+
+// createPull has scm.pr.create open a pull request. The same request twice is the
+// same call.
+func (m *gits) createPull(ctx context.Context, g *enforcers.Gate, p git.PullRequest) (string, enforcers.Decision, error) {
+	desk := m.desks.of(g.Session())
+	if desk == nil {
+		return "", enforcers.Decision{}, problem.New(operations.CodeUnlisted, "the session has no operations", "")
+	}
+	args, err := json.Marshal(map[string]any{"head": p.Head, "base": p.Base, "title": p.Title, "body": p.Body, "draft": p.Draft})
+	if err != nil {
+		return "", enforcers.Decision{}, err
+	}
+	sum := sha256.Sum256(args)
+	result, d, err := desk.Call(ctx, "scm.pr.create", "api-"+hex.EncodeToString(sum[:16]), args)
+	if err != nil {
+		return "", d, err
+	}
+	var made struct{ URL string }
+	err = json.Unmarshal(result, &made)
+	return made.URL, d, err
 }
 
 // remote is the address of a session's own repository, "" when no connection

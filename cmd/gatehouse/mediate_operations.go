@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	gogithub "github.com/google/go-github/v66/github"
@@ -37,8 +38,17 @@ var stores = []string{"**.blob.core.windows.net", "**.actions.githubusercontent.
 
 // desks gives sessions their operations.
 type desks struct {
-	gits *gits
 	hubs []hub
+
+	mu   sync.Mutex
+	open map[string]*operations.Desk // by session
+}
+
+// of returns the desk of a session, nil when it has none.
+func (d *desks) of(session string) *operations.Desk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.open[session]
 }
 
 // hub is a GitHub connection that operations can use.
@@ -51,7 +61,8 @@ type hub struct {
 
 // newDesks makes the operations that the node's connections can carry out.
 func newDesks(p parts, g *gits) (*desks, error) {
-	d := &desks{gits: g}
+	d := &desks{open: map[string]*operations.Desk{}}
+	g.desks = d
 	node := &node{notary: p.notary, log: p.log}
 	for i, h := range g.hosts {
 		at := slices.IndexFunc(p.cfg.Connections, func(c config.Connection) bool { return c.Name == h.Connection })
@@ -131,9 +142,18 @@ func (d *desks) Mediate(_ context.Context, s gatekeeper.DoorSpec, g *enforcers.G
 	if err != nil {
 		return mediation{}, err
 	}
+	d.mu.Lock()
+	d.open[s.Session] = desk
+	d.mu.Unlock()
 	return mediation{
 		Agent: map[string]door.Handler{"operations": door.HandlerFunc(func(w http.ResponseWriter, r *door.Request) { desk.ServeHTTP(w, r.Request) })},
-		Close: func(string) error { desk.Close(); return nil },
+		Close: func(string) error {
+			d.mu.Lock()
+			delete(d.open, s.Session)
+			d.mu.Unlock()
+			desk.Close()
+			return nil
+		},
 	}, nil
 }
 
