@@ -3,6 +3,7 @@ package notary_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -44,17 +45,22 @@ func refusal(t testing.TB, c *notary.Chain, seq uint64, path string, mode receip
 	return err
 }
 
-// TestFlood is the fourth of what receipts must show, at 1/20 of its count: one
-// session that does nothing but be refused, in either mode.
+// TestFlood is the fourth of what receipts must show: one session that does
+// nothing but be refused, in either mode, 100,000 times in the soak and 1/20 of
+// that here.
 func TestFlood(t *testing.T) {
+	scale := 1
+	if os.Getenv("GATEHOUSE_SOAK") != "" {
+		scale = 20
+	}
 	for _, mode := range []receipts.Mode{receipts.Shadow, receipts.Hard} {
 		for name, path := range map[string]func(i int) string{
 			"identical": func(int) string { return "/evil" },
 			"different": func(i int) string { return fmt.Sprint("/evil/", i) },
 		} {
 			t.Run(string(mode)+"_"+name, func(t *testing.T) {
-				const count = 5000
-				n, disk, told := budgeted(t, notary.Budget{Receipts: 500, Refusals: count, Pace: time.Microsecond})
+				count := 5000 * scale
+				n, disk, told := budgeted(t, notary.Budget{Receipts: uint64(500 * scale), Refusals: uint64(count), Pace: time.Microsecond})
 				c, other := n.open("s1"), n.open("s2")
 				before := disk.Used()
 				refused := 0
@@ -75,9 +81,9 @@ func TestFlood(t *testing.T) {
 					t.Fatalf("told to end %q", got)
 				}
 				closeChain(t, c, "receipt_flood")
-				forwarded(other, decide(t, other, count+100))
+				forwarded(other, decide(t, other, uint64(count+100)))
 				closeChain(t, other, "completed")
-				if grown := disk.Used() - before; grown > 3<<20 {
+				if grown := disk.Used() - before; grown > int64(scale)*3<<20 {
 					t.Errorf("%d refusals took %d bytes", refused, grown)
 				}
 				var single, counted uint64
@@ -93,11 +99,11 @@ func TestFlood(t *testing.T) {
 				if counted != uint64(refused) {
 					t.Errorf("receipts count %d refusals, there were %d", counted, refused)
 				}
-				if name == "identical" && (refused != count || single > 40) {
+				if name == "identical" && (refused != count || single > uint64(40+scale)) {
 					t.Errorf("%d identical refusals in %d receipts", refused, single)
 				}
-				if name == "different" && refused > 1000 {
-					t.Errorf("%d different refusals with a budget of 500 receipts", refused)
+				if name == "different" && refused > 1000*scale {
+					t.Errorf("%d different refusals with a budget of %d receipts", refused, 500*scale)
 				}
 				for _, s := range []string{"s1", "s2"} {
 					want(t, n.verify(n.export(notary.Filter{Sessions: []string{s}}), receipts.Options{}), receipts.ExitComplete, receipts.ClassComplete)
