@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"gatehouse/internal/outside"
@@ -110,6 +111,9 @@ egress:
 		if errors.Is(err, fs.ErrPermission) {
 			t.Skipf("SKIPPED: this user may not read a sandbox's memory: %v", err)
 		}
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // it has ended
+		}
 		if err != nil {
 			t.Fatalf("process %d: %v", p, err)
 		}
@@ -139,9 +143,7 @@ egress:
 	}
 	for _, path := range []string{"/v1/status", "/v1/sessions", "/v1/events", "/v1/events/" + url.PathEscape(ids[0])} {
 		var answer any
-		if err := n.client.Get(t.Context(), path, nil, &answer); err != nil {
-			t.Errorf("%s: %v", path, err)
-		}
+		n.until("shown at "+path, func() bool { return n.client.Get(t.Context(), path, nil, &answer) == nil }) // views are late
 		search(path, fmt.Append(nil, answer))
 	}
 	search("config print", []byte(n.gatehouse(exitOK, "config", "print")))
