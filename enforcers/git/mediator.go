@@ -65,6 +65,7 @@ type Options struct {
 type Mediator struct {
 	o     Options
 	hosts map[authority.Authority]*host
+	turn  chan struct{} // held by the one push that is being read
 }
 
 type host struct {
@@ -80,7 +81,7 @@ func New(o Options) (*Mediator, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	m := &Mediator{o: o, hosts: make(map[authority.Authority]*host)}
+	m := &Mediator{o: o, hosts: make(map[authority.Authority]*host), turn: make(chan struct{}, 1)}
 	for _, h := range o.Hosts {
 		if h.To.Scheme() != authority.HTTPS || m.hosts[h.To] != nil {
 			return nil, errors.New("git: connection " + h.Connection + ": its host is not https, or another connection has it")

@@ -74,6 +74,13 @@ func (m *Mediator) push(w http.ResponseWriter, r *door.Request, h *host, reposit
 		answer(nil) // how git asks whether it may send a long body; nothing is tried
 		return
 	}
+	// One at a time: what a session can make the node hold and unpack is one pack.
+	select {
+	case m.turn <- struct{}{}:
+		defer func() { <-m.turn }()
+	case <-r.Context().Done():
+		panic(http.ErrAbortHandler)
+	}
 	a := r.Gate.Action(enforcers.GitPush)
 	a.Connection = h.Connection
 	a.Push = &enforcers.Push{To: h.To, Repository: repository.ID, Path: t.path}

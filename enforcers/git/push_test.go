@@ -3,10 +3,13 @@
 package git_test
 
 import (
+	"context"
 	"crypto/rand"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"gatehouse/enforcers"
@@ -233,4 +236,46 @@ func random(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b)
 	return string(b)
+}
+
+// waiting is an Inspector that counts how many packs are looked into at once.
+type waiting struct {
+	git.Inspector
+	mu         sync.Mutex
+	now, worst int
+}
+
+func (w *waiting) Inspect(ctx context.Context, j quarantine.Job) (quarantine.Report, error) {
+	w.mu.Lock()
+	w.now++
+	w.worst = max(w.worst, w.now)
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		w.now--
+		w.mu.Unlock()
+	}()
+	return w.Inspector.Inspect(ctx, j)
+}
+
+// TestOnePushAtATime: a session that pushes four times at once has one pack
+// looked into at any moment, and all four go through.
+func TestOnePushAtATime(t *testing.T) {
+	w := newWorld(t)
+	look := &waiting{Inspector: inspector(t)}
+	s := open(t, w, setup{push: pushBranches, inspect: look})
+	dir := s.clone()
+	s.commit(dir, "a", "a\n")
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			if out, err := s.git(dir, "push", "origin", fmt.Sprintf("HEAD:refs/heads/gatehouse/p%d", i)); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+	all.Wait()
+	if look.worst != 1 {
+		t.Errorf("%d packs were looked into at once", look.worst)
+	}
 }

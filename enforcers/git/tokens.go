@@ -106,9 +106,17 @@ type kept struct {
 	Repository string    `json:"repository"`
 	Access     Access    `json:"access"`
 	Digest     string    `json:"digest"` // SHA-256 of the token
-	Token      string    `json:"token,omitempty"`
 	Expires    time.Time `json:"expires"`
 	Revoked    bool      `json:"revoked,omitempty"`
+
+	value secret.Value // empty once it is revoked
+}
+
+// record is kept as it is written down: the one place where the token stands in
+// the open.
+type record struct {
+	kept
+	Token string `json:"token,omitempty"`
 }
 
 // NewCredentials returns the credentials of one connection.
@@ -220,7 +228,7 @@ func (c *Credentials) mint(ctx context.Context, h *holder, m *minted, session st
 		}
 		k := kept{
 			Session: session, Connection: c.o.Connection, Repository: r.ID, Access: access,
-			Digest: digest(token.Value), Token: string(token.Value.Reveal()), Expires: token.Expires.UTC(),
+			Digest: digest(token.Value), Expires: token.Expires.UTC(), value: token.Value,
 		}
 		if err := c.keep(ctx, k); err != nil {
 			return secret.Value{}, errors.Join(fmt.Errorf("couldn't write a token down: %w", err), c.o.Revoke(ctx, token.Value))
@@ -242,7 +250,7 @@ func (c *Credentials) mint(ctx context.Context, h *holder, m *minted, session st
 }
 
 func (c *Credentials) keep(ctx context.Context, k kept) error {
-	b, err := json.Marshal(k)
+	b, err := json.Marshal(record{k, string(k.value.Reveal())})
 	if err != nil {
 		return err
 	}
@@ -296,14 +304,14 @@ func (c *Credentials) revoke(ctx context.Context, k kept, first bool) error {
 	defer cancel()
 	t := Token{Scope: map[string]string{"repository.id": k.Repository, "session": k.Session}, Expires: k.Expires}
 	if c.o.Clock().Before(k.Expires) {
-		if err := c.o.Revoke(ctx, secret.FromString(k.Token)); err != nil {
+		if err := c.o.Revoke(ctx, k.value); err != nil {
 			if first {
 				err = errors.Join(err, c.o.Receipt(ctx, k.Session, c.receipt(t, k.Access, "pending"), true))
 			}
 			return err
 		}
 	}
-	k.Revoked, k.Token = true, ""
+	k.Revoked, k.value = true, secret.Value{}
 	if err := c.keep(ctx, k); err != nil {
 		return err
 	}
@@ -315,11 +323,13 @@ func (c *Credentials) revoke(ctx context.Context, k kept, first bool) error {
 
 // Recover reads a record that an earlier run kept. What has no record of its end
 // when Run begins is revoked.
-func (c *Credentials) Recover(record []byte) error {
-	var k kept
-	if err := json.Unmarshal(record, &k); err != nil {
-		return fmt.Errorf("a kept token: %w", err)
+func (c *Credentials) Recover(b []byte) error {
+	var r record
+	if err := json.Unmarshal(b, &r); err != nil {
+		return errors.New("a kept token is malformed") // the decoder's words could quote it
 	}
+	k := r.kept
+	k.value = secret.FromString(r.Token)
 	if k.Connection != c.o.Connection {
 		return nil
 	}

@@ -241,13 +241,14 @@ type session struct {
 }
 
 type setup struct {
-	mode   receipts.Mode
-	push   string // the policy's push section
-	limits quarantine.Limits
-	most   int64
-	blind  bool // no Inspector
-	gh     bool // github.com has the repositories too
-	pull   func(context.Context, git.PullRequest) (string, error)
+	mode    receipts.Mode
+	push    string // the policy's push section
+	limits  quarantine.Limits
+	most    int64
+	blind   bool          // no Inspector
+	inspect git.Inspector // in place of the real one
+	gh      bool          // github.com has the repositories too
+	pull    func(context.Context, git.PullRequest) (string, error)
 }
 
 const pushBranches = `{"delete":false,"deny_paths":[".github/workflows/**",".gitmodules"],"force":false,"refs":["refs/heads/gatehouse/*"]}`
@@ -318,7 +319,10 @@ func open(t testing.TB, w *world, s setup) *session {
 			return url, enforcers.Decision{}, err
 		}
 	}
-	if !s.blind {
+	switch {
+	case s.inspect != nil:
+		o.Push.Inspect = s.inspect
+	case !s.blind:
 		o.Push.Inspect = inspector(t)
 	}
 	m, err := git.New(o)
