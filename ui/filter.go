@@ -78,6 +78,12 @@ func (f filter) page(cursor string) string {
 	return f.list + "?" + q.Encode()
 }
 
+// export returns the URL of the list as a download.
+func (f filter) export(format string) string {
+	f.list += "." + format
+	return f.page("")
+}
+
 // equal returns the one value that key must have, if the filter says so, so that
 // a list can use its own index.
 func (f filter) equal(key string) string {

@@ -163,6 +163,9 @@ func New(o Options) (*UI, error) {
 	u.page("GET /ui/providers", u.providers)
 	u.page("GET /ui/settings", u.settings)
 	u.page("GET /ui/help", u.help)
+	u.download("sessions", u.sessionTable)
+	u.download("events", u.eventTable)
+	u.download("would-blocks", u.groupTable)
 	u.page("/ui/", func(*http.Request) (answer, error) {
 		return answer{}, problem.New(problem.NotFound, "there is no such page", "Go to the overview.")
 	})

@@ -292,3 +292,21 @@ func TestChangesAskTheRole(t *testing.T) {
 		}
 	}
 }
+
+// A download is the list under its filter; what a stranger wrote is no formula.
+func TestDownloads(t *testing.T) {
+	u, _ := pages(t)
+	for path, want := range map[string]string{
+		"/ui/sessions.csv?q=state:ended": "session,state,reason,bundle,mode,event,allow,would_block,deny,fault,spent_nanodollars,started\n",
+		"/ui/events.csv":                 "event,source,endpoint,kind,actor,level,anomalies,received\n",
+		"/ui/would-blocks.csv":           "group,bundle,kind,method,target,rule,reason,would_block,refused,sessions,events,status,first,last\n",
+		"/ui/sessions.ndjson":            "",
+	} {
+		if r, body := ask(t, u, http.MethodGet, path); r.StatusCode != http.StatusOK || body != want || !strings.Contains(r.Header.Get("Content-Disposition"), "attachment") {
+			t.Errorf("%s: %d %q %v", path, r.StatusCode, body, r.Header)
+		}
+	}
+	if r, _ := ask(t, u, http.MethodGet, "/ui/sessions.csv?q=colour:red"); r.StatusCode != http.StatusBadRequest {
+		t.Errorf("a filter that is none: %d", r.StatusCode)
+	}
+}
