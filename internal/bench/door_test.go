@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"gatehouse/enforcers"
 	"gatehouse/enforcers/door"
 	"gatehouse/enforcers/upstream"
@@ -49,27 +51,27 @@ func TestBenchDoor(t *testing.T) {
 	smokescreen, squid, mitm := o.smokescreen(t), o.squid(t), o.mitmproxy(t)
 
 	// Blind CONNECT: 64 KiB answers over TLS that nobody in between can read.
-	o.versus(t, "door.blind_connect", "1/s", shadow.to(passHost), []way{smokescreen, goproxyBlind, squid, direct}, func(w way) float64 {
-		return o.keepAlive(t, w, "/64k", 16)
+	o.versus(t, "door.blind_connect", "1/s", shadow.to(passHost), []way{smokescreen, goproxyBlind, squid, direct}, func(w way) (float64, error) {
+		return o.keepAlive(w, "/64k", 16)
 	})
-	o.versus(t, "door.new_blind_tunnel", "1/s", shadow.to(passHost), []way{smokescreen, goproxyBlind, squid}, func(w way) float64 { return o.fresh(t, w) })
+	o.versus(t, "door.new_blind_tunnel", "1/s", shadow.to(passHost), []way{smokescreen, goproxyBlind, squid}, func(w way) (float64, error) { return o.fresh(w) })
 	// TLS ended in between, one connection and then 64. In hard a credential is
 	// added, and each request waits for its durable receipt; in shadow one that uses
 	// no authority does not wait.
 	for name, ours := range map[string]way{"door.mitm_shadow": shadow.at(plainHost), "door.mitm_injecting_hard": hard} {
-		o.versus(t, name, "1/s", ours, []way{goproxy, mitm, direct}, func(w way) float64 { return o.keepAlive(t, w, "/", 1) })
-		o.versus(t, name+"_64", "1/s", ours, []way{goproxy, mitm}, func(w way) float64 { return o.keepAlive(t, w, "/", 64) })
+		o.versus(t, name, "1/s", ours, []way{goproxy, mitm, direct}, func(w way) (float64, error) { return o.keepAlive(w, "/", 1) })
+		o.versus(t, name+"_64", "1/s", ours, []way{goproxy, mitm}, func(w way) (float64, error) { return o.keepAlive(w, "/", 64) })
 		o.added(t, name+"_p50_added", ours, goproxy, direct)
 	}
-	o.versus(t, "door.new_mitm_tunnel", "1/s", shadow.at(plainHost), []way{goproxy, mitm}, func(w way) float64 { return o.fresh(t, w) })
-	o.versus(t, "door.cold_names", "1/s", o.door(t, receipts.Shadow, nil), []way{goproxy}, func(w way) float64 { return o.names(t, w) })
-	o.versus(t, "door.h2_32_streams", "1/s", shadow.at(plainHost), []way{mitm, direct}, func(w way) float64 { return o.http2(t, w) })
-	o.versus(t, "door.denial", "1/s", hard, []way{smokescreen, goproxy}, func(w way) float64 { return o.denials(t, w) })
+	o.versus(t, "door.new_mitm_tunnel", "1/s", shadow.at(plainHost), []way{goproxy, mitm}, func(w way) (float64, error) { return o.fresh(w) })
+	o.versus(t, "door.cold_names", "1/s", o.door(t, receipts.Shadow, nil), []way{goproxy}, func(w way) (float64, error) { return o.names(w) })
+	o.versus(t, "door.h2_32_streams", "1/s", shadow.at(plainHost), []way{mitm, direct}, func(w way) (float64, error) { return o.http2(w) })
+	o.versus(t, "door.denial", "1/s", hard, []way{smokescreen, goproxy}, func(w way) (float64, error) { return o.denials(w) })
 	for _, n := range []int{1_000, 10_000} {
 		few := shadow.at(plainHost)
 		few.name = "few_rules"
-		o.versus(t, fmt.Sprintf("door.%d_rules", n), "1/s", o.door(t, receipts.Shadow, fillers(n)).at(plainHost), []way{few}, func(w way) float64 {
-			return o.keepAlive(t, w, "/", 1)
+		o.versus(t, fmt.Sprintf("door.%d_rules", n), "1/s", o.door(t, receipts.Shadow, fillers(n)).at(plainHost), []way{few}, func(w way) (float64, error) {
+			return o.keepAlive(w, "/", 1)
 		})
 	}
 	o.idle(t)
@@ -298,41 +300,41 @@ func ask(c net.Conn, r *bufio.Reader, host, path string) error {
 const benchFor = time.Second
 
 // rateOf counts how often n callers get f done.
-func rateOf(t *testing.T, n int, f func(caller int) error) float64 {
+func rateOf(n int, f func(caller int) error) (float64, error) {
 	var done atomic.Int64
-	var wg sync.WaitGroup
+	var group errgroup.Group
 	start := time.Now()
 	for i := range n {
-		wg.Go(func() {
+		group.Go(func() error {
 			for time.Since(start) < benchFor {
 				if err := f(i); err != nil {
-					t.Error(err)
-					return
+					return err
 				}
 				done.Add(1)
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	return float64(done.Load()) / time.Since(start).Seconds()
+	err := group.Wait()
+	return float64(done.Load()) / time.Since(start).Seconds(), err
 }
 
-func (o *outsideWorld) keepAlive(t *testing.T, w way, path string, callers int) float64 {
+func (o *outsideWorld) keepAlive(w way, path string, callers int) (float64, error) {
 	conns := make([]*tls.Conn, callers)
 	readers := make([]*bufio.Reader, callers)
 	for i := range conns {
 		c, err := o.tunnel(w, w.host())
 		if err != nil {
-			t.Fatal(err)
+			return 0, err
 		}
 		defer c.Close()
 		conns[i], readers[i] = c, bufio.NewReader(c)
 	}
-	return rateOf(t, callers, func(i int) error { return ask(conns[i], readers[i], w.host(), path) })
+	return rateOf(callers, func(i int) error { return ask(conns[i], readers[i], w.host(), path) })
 }
 
-func (o *outsideWorld) fresh(t *testing.T, w way) float64 {
-	return rateOf(t, 4, func(int) error {
+func (o *outsideWorld) fresh(w way) (float64, error) {
+	return rateOf(4, func(int) error {
 		c, err := o.tunnel(w, w.host())
 		if err != nil {
 			return err
@@ -347,7 +349,7 @@ const coldNames = 512
 var nextName atomic.Int64
 
 // names opens tunnels to names that were never asked for: a certificate each.
-func (o *outsideWorld) names(t *testing.T, w way) float64 {
+func (o *outsideWorld) names(w way) (float64, error) {
 	const each = 50
 	start := time.Now()
 	for range each {
@@ -358,20 +360,20 @@ func (o *outsideWorld) names(t *testing.T, w way) float64 {
 		}
 		c, err := o.tunnel(w, host)
 		if err != nil {
-			t.Fatal(err)
+			return 0, err
 		}
 		_ = c.Close()
 	}
-	return each / time.Since(start).Seconds()
+	return each / time.Since(start).Seconds(), nil
 }
 
-func (o *outsideWorld) http2(t *testing.T, w way) float64 {
+func (o *outsideWorld) http2(w way) (float64, error) {
 	tr := &http.Transport{ForceAttemptHTTP2: true, DialTLSContext: func(context.Context, string, string) (net.Conn, error) {
 		return o.tunnel(w, w.host(), "h2", "http/1.1")
 	}}
 	defer tr.CloseIdleConnections()
 	client := &http.Client{Transport: tr}
-	return rateOf(t, 32, func(int) error {
+	return rateOf(32, func(int) error {
 		res, err := client.Get("https://" + w.host() + "/")
 		if err != nil {
 			return err
@@ -382,8 +384,8 @@ func (o *outsideWorld) http2(t *testing.T, w way) float64 {
 	})
 }
 
-func (o *outsideWorld) denials(t *testing.T, w way) float64 {
-	return rateOf(t, 4, func(int) error {
+func (o *outsideWorld) denials(w way) (float64, error) {
+	return rateOf(4, func(int) error {
 		c, err := w.dial()
 		if err != nil {
 			return err
@@ -400,22 +402,34 @@ func (o *outsideWorld) denials(t *testing.T, w way) float64 {
 }
 
 // versus measures ours and every base in turns and reports the medians.
-func (o *outsideWorld) versus(t *testing.T, name, unit string, ours way, bases []way, measure func(way) float64) {
-	bases = slices.DeleteFunc(slices.Clone(bases), func(w way) bool { return w.dial == nil })
-	got := make([][]float64, len(bases)+1)
+func (o *outsideWorld) versus(t *testing.T, name, unit string, ours way, bases []way, measure func(way) (float64, error)) {
+	t.Helper()
+	sides := append([]way{ours}, bases...)
+	got := make([][]float64, len(sides))
 	for range 3 {
-		for i, w := range append([]way{ours}, bases...) {
-			got[i] = append(got[i], measure(w))
-			if t.Failed() {
-				t.Fatal(name, w.name)
+		for i, w := range sides {
+			if w.dial == nil {
+				continue
 			}
+			rate, err := measure(w)
+			switch {
+			case err != nil && i == 0:
+				t.Fatalf("%s: %v", name, err)
+			case err != nil: // a peer that does not hold out is no base
+				fmt.Printf("BENCH SKIPS %s: %s: %v\n", name, w.name, err)
+				sides[i].dial = nil
+				continue
+			}
+			got[i] = append(got[i], rate)
 		}
 	}
 	for _, g := range got {
 		slices.Sort(g)
 	}
-	for i, w := range bases {
-		report(t, name+"/"+w.name, unit, got[0][1], got[i+1][1])
+	for i, w := range sides[1:] {
+		if w.dial != nil {
+			report(t, name+"/"+w.name, unit, got[0][1], got[i+1][1])
+		}
 	}
 }
 
