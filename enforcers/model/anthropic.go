@@ -8,7 +8,7 @@ import (
 
 var cacheControl = func(r *request, v *value) {
 	r.caching = true
-	obj(fields{"type": aText, "ttl": aText})(r, v)
+	obj(fields{"type": aText, "ttl": aText, "scope": aText})(r, v)
 }
 
 var anthropicImage = block(map[string]fields{

@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"gatehouse/enforcers"
 	"gatehouse/enforcers/model"
 	"gatehouse/enforcers/spend"
+	"gatehouse/receipts"
 )
 
 // whole answers with a body.
@@ -105,8 +107,18 @@ func TestCharged(t *testing.T) {
 			if o.Spent != want || d.Decision.Held == 0 {
 				t.Errorf("held %d, spent %d, want %d: %+v", d.Decision.Held, o.Spent, want, o)
 			}
-			if b, _ := w.ledger.Session("s-1"); int64(b.Spent) != want || b.Held != 0 || b.Frozen != "" {
+			b, _ := w.ledger.Session("s-1")
+			if int64(b.Spent) != want || b.Held != 0 || b.Frozen != "" {
 				t.Errorf("ledger %+v", b)
+			}
+			// A node that starts again reads the same from the receipts.
+			again := spend.New(spend.Options{})
+			again.Fold(receipts.Hash{1}, &receipts.Receipt{Type: receipts.TypeSessionOpen, Session: "s-1", T: time.Now(), Open: &receipts.Open{Bundle: "b"}})
+			again.Fold(d.Decision.Receipt, &receipts.Receipt{Type: receipts.TypeDecision, Session: "s-1", T: time.Now(), Dec: &receipts.Dec{Passed: true, Held: d.Decision.Held}})
+			again.Fold(receipts.Hash{2}, &receipts.Receipt{Type: receipts.TypeOutcome, Session: "s-1", T: time.Now(),
+				Out: &receipts.Out{Ref: d.Decision.Receipt, Effect: o.Effect, Spent: o.Spent}})
+			if f, _ := again.Session("s-1"); f.Spent != b.Spent || f.Held != 0 {
+				t.Errorf("folded %+v", f)
 			}
 		})
 	}
