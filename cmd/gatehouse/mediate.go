@@ -66,6 +66,11 @@ func mediatorsOf(ctx context.Context, p parts) ([]mediator, error) {
 		return nil, err
 	}
 	all = append(all, desks)
+	relays, err := newRelays(p)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, relays)
 	return all, nil
 }
 

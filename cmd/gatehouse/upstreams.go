@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"gatehouse/enforcers/model"
+	"gatehouse/enforcers/telemetry"
 	"gatehouse/gatekeeper/bundle"
 	"gatehouse/internal/config"
 )
@@ -41,6 +42,12 @@ func upstreamsOf(cfg *config.Config) []bundle.Upstream {
 				if to, err := model.Host(conn); err == nil {
 					hosts = []string{to.Host()}
 				}
+			}
+		}
+		if c.Kind == "telemetry" {
+			hosts = nil // a DSN names its own host; making its mediator says what is wrong
+			if to, err := telemetry.Host(telemetryConnection(c)); err == nil {
+				hosts = []string{to.Host()}
 			}
 		}
 		if len(hosts) > 0 {

@@ -21,6 +21,7 @@ const (
 	defaultQuota   = Size(10 << 30)
 	defaultNames   = 32
 	defaultUp      = Size(1 << 20)
+	telemetryUp    = Size(8 << 20)  // a report of 4 MiB, rewritten
 	modelUp        = Size(32 << 20) // conversations grow, and hold images; the mediator reads them whole
 	defaultDown    = Size(256 << 20)
 	defaultIdle    = Duration(10 * time.Minute)

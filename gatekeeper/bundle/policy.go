@@ -66,6 +66,9 @@ func (b *Bundle) upstreams(s Subject) []any {
 				if kind == "model" {
 					e.Up = modelUp
 				}
+				if kind == "telemetry" {
+					e.Up = telemetryUp
+				}
 				out = append(out, e.compiled(at))
 			}
 		}

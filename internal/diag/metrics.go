@@ -25,6 +25,7 @@ type Metrics struct {
 	ModelCalls     *prometheus.CounterVec   // connection, code; "" is an answered call
 	ModelSeconds   *prometheus.HistogramVec // connection; to the head of the answer
 	ModelSpent     *prometheus.CounterVec   // connection; nanodollars
+	Telemetry      *prometheus.CounterVec   // connection, code; "" is a delivered report
 }
 
 // NewMetrics returns a fresh registry with the Go and process collectors and
@@ -50,6 +51,7 @@ func NewMetrics(version string) *Metrics {
 	m.ModelCalls = m.counters("model_calls_total", "Model calls by connection and reason code; answered ones have none.", "connection", "code")
 	m.ModelSeconds = m.histograms("model_first_byte_seconds", "Time from a model call's head to the head of its answer.", prometheus.ExponentialBuckets(0.005, 4, 8), "connection")
 	m.ModelSpent = m.counters("model_spent_nanodollars_total", "What model calls cost, in nanodollars.", "connection")
+	m.Telemetry = m.counters("telemetry_reports_total", "Reports of sessions to telemetry connections by connection and reason code; delivered ones have none.", "connection", "code")
 	build := m.gauges("build_info", "Always 1; the version is the label.", "version")
 	build.WithLabelValues(version).Set(1)
 	return m

@@ -103,6 +103,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	m.EffectiveMode.WithLabelValues("b", "egress").Set(1)
 	m.Receipts.WithLabelValues("decision").Inc()
 	m.ModelCalls.WithLabelValues("anthropic-main", "budget_exceeded").Inc()
+	m.Telemetry.WithLabelValues("traces-main", "telemetry_resting").Inc()
 	m.ModelSeconds.WithLabelValues("anthropic-main").Observe(1)
 	m.ModelSpent.WithLabelValues("anthropic-main").Add(1)
 	m.Gauge("extra", "An extra gauge.", func() float64 { return 42 })
