@@ -112,6 +112,9 @@ session:
 			t.Errorf("the child at its own door:\n%s", out)
 		}
 	}
+	if out := n.gatehouse(0, "session", "tail", children[0].ID); !strings.Contains(out, "session.open") || !strings.Contains(out, "session.close") {
+		t.Errorf("session tail:\n%s", out)
+	}
 	if out := n.gatehouse(0, "session", "show", children[0].ID); !strings.Contains(out, parent.ID) {
 		t.Errorf("session show does not name the parent:\n%s", out)
 	}

@@ -76,6 +76,9 @@ func TestConformanceRun(t *testing.T) {
 					}
 				})
 			}
+			if out, _ := run("doctor"); !strings.Contains(string(out), "absent, until ") {
+				t.Errorf("doctor does not find the report:\n%s", out)
+			}
 			if out, err := run("conformance", "show"); err != nil || !strings.Contains(string(out), "signed until") {
 				t.Errorf("%v\n%s", err, out)
 			}

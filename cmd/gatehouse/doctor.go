@@ -110,7 +110,31 @@ func examine(ctx context.Context, path string, service bool) []finding {
 		found = append(found, checkUnit(serviceUnit)...)
 		found = append(found, likeService())
 	}
-	return append(found, probeHere(ctx, cfg)...)
+	found = append(found, probeHere(ctx, cfg)...)
+	return append(found, conformanceHere(cfg)...)
+}
+
+// conformanceHere says whether the provider's signed report still holds. Every
+// session proves its sandbox by itself; the report shows what a probe cannot.
+func conformanceHere(cfg *config.Config) []finding {
+	s := stateOf(cfg)
+	keys, err := notary.LoadKeys(s.keys)
+	if err != nil {
+		return nil // a finding of its own, above
+	}
+	report, err := loadConformance(s, keys.Keyset(), "local")
+	if err == nil {
+		var provider sandbox.Provider
+		var cleanup func()
+		if provider, cleanup, err = conformanceProvider(cfg, "local"); err == nil {
+			err = report.holds(provider, time.Now())
+			cleanup()
+		}
+	}
+	if err != nil {
+		return []finding{{"conformance", levelWarn, err.Error(), problem.HintOf(err)}}
+	}
+	return []finding{{"conformance", levelOK, fmt.Sprintf("local: %d cases passed, %d absent, until %s", report.Passed, report.Absent, stamp(report.Expires)), ""}}
 }
 
 // probeHere starts a real sandbox and has it try to get out.

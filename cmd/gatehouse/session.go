@@ -19,7 +19,7 @@ import (
 
 func (c *cli) sessionCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "session", Short: "List, show, read and end sessions", Args: cobra.NoArgs, RunE: help}
-	cmd.AddCommand(c.sessionList(), c.sessionShow(), c.sessionLogs(),
+	cmd.AddCommand(c.sessionList(), c.sessionShow(), c.sessionTail(), c.sessionLogs(),
 		c.sessionCommandOn("kill", "End a running session", "ending"),
 		c.sessionCommandOn("retry", "Admit a session's event again", "new session"))
 	return cmd
@@ -119,6 +119,20 @@ func (c *cli) field(name, value string) {
 		return
 	}
 	fmt.Fprintf(c.out, "%-14s %s\n", name, plain(value))
+}
+
+func (c *cli) sessionTail() *cobra.Command {
+	return &cobra.Command{
+		Use: "tail SESSION", Short: "Follow what a session does, receipt by receipt, until it has ended", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := c.remote(cmd)
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			return c.tail(cmd.Context(), client, args[0], true)
+		},
+	}
 }
 
 func (c *cli) sessionLogs() *cobra.Command {
