@@ -37,13 +37,13 @@ func (n *node) newAuth(cfg *config.Config, up *upstream.Client, dev bool) (*auth
 		},
 	}
 	if c := cfg.OIDC; c != nil {
-		client, err := n.providerClient(c, up, dev)
+		exits, err := n.providerExits(c, up, dev)
 		if err != nil {
 			return nil, err
 		}
 		o.OIDC = &auth.OIDC{
 			Issuer: c.Issuer, ClientID: c.ClientID, Secret: c.Secret.Value(), Groups: c.Groups, Person: c.Person, Scopes: c.Scopes,
-			Roles: map[string][]auth.Role{}, Client: client,
+			Roles: map[string][]auth.Role{}, Exit: exits,
 		}
 		for group, roles := range c.Roles {
 			for _, r := range roles {
@@ -54,9 +54,9 @@ func (n *node) newAuth(cfg *config.Config, up *upstream.Client, dev bool) (*auth
 	return auth.New(o)
 }
 
-// providerClient calls the identity provider and nobody else: each listed place
-// has a checked exit of its own.
-func (n *node) providerClient(c *config.OIDC, up *upstream.Client, dev bool) (*http.Client, error) {
+// providerExits reach the identity provider and nobody else: each listed place has
+// a checked exit of its own.
+func (n *node) providerExits(c *config.OIDC, up *upstream.Client, dev bool) (providerExits, error) {
 	issuer, err := url.Parse(c.Issuer)
 	if err != nil {
 		return nil, problem.Wrap(err, problem.ConfigInvalid, "oidc.issuer is not a URL", "")
@@ -87,7 +87,7 @@ func (n *node) providerClient(c *config.OIDC, up *upstream.Client, dev bool) (*h
 			return nil, err
 		}
 	}
-	return &http.Client{Transport: exits, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
+	return exits, nil
 }
 
 // providerExits are the places that the provider is at.

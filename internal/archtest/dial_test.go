@@ -16,6 +16,7 @@ var dialers = map[string]string{
 	"ingest/github":            "an http.Client over the round tripper that upstream gives the node",
 	"enforcers/upstream":       "the only way out: takes a Permit",
 	"internal/api":             "the node's own unix socket",
+	"internal/auth":            "an http.Client over the round tripper that upstream gives the node",
 	"gatekeeper/sandbox/initd": "inside the sandbox: the session's door",
 	"gatekeeper/sandbox/probe": "inside the sandbox: tries to get out",
 	"cmd/gatehouse/demo":       "inside the sandbox: the hostile agent",

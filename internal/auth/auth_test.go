@@ -64,7 +64,7 @@ func newWorld(t *testing.T, change func(*auth.OIDC)) *world {
 	if w.idp, err = mockoidc.Run(); err != nil {
 		t.Fatal(err)
 	}
-	client := &http.Client{Transport: &http.Transport{}}
+	exit := &http.Transport{}
 	mux := http.NewServeMux()
 	fail := func(rw http.ResponseWriter, err error) {
 		if err != nil {
@@ -92,7 +92,7 @@ func newWorld(t *testing.T, change func(*auth.OIDC)) *world {
 	})
 	w.srv = httptest.NewServer(mux)
 	o := &auth.OIDC{
-		Issuer: w.idp.Issuer(), ClientID: w.idp.ClientID, Secret: secret.FromString(w.idp.ClientSecret), Scopes: []string{"groups"}, Client: client,
+		Issuer: w.idp.Issuer(), ClientID: w.idp.ClientID, Secret: secret.FromString(w.idp.ClientSecret), Scopes: []string{"groups"}, Exit: exit,
 		Roles: map[string][]auth.Role{"eng": {auth.Reviewer}, "sec": {auth.Approver, auth.Operator}},
 	}
 	if change != nil {
@@ -112,7 +112,7 @@ func newWorld(t *testing.T, change func(*auth.OIDC)) *world {
 	t.Cleanup(func() {
 		w.srv.Close()
 		_ = w.idp.Shutdown()
-		client.CloseIdleConnections()
+		exit.CloseIdleConnections()
 	})
 	return w
 }

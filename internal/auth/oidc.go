@@ -27,8 +27,8 @@ type OIDC struct {
 	Groups   string       // claim that lists groups, "" = groups
 	Person   string       // claim that receipts name people by: email (default, must be verified), sub or preferred_username
 	Roles    map[string][]Role
-	Scopes   []string     // asked for besides openid, email and profile; some providers send groups only for one
-	Client   *http.Client // for every call to the provider; nil = http.DefaultClient
+	Scopes   []string          // asked for besides openid, email and profile; some providers send groups only for one
+	Exit     http.RoundTripper // every call to the provider leaves through it; required
 }
 
 func (o *OIDC) check() error {
@@ -40,6 +40,9 @@ func (o *OIDC) check() error {
 	}
 	if o.Person == "" {
 		o.Person = "email"
+	}
+	if o.Exit == nil {
+		return errors.New("auth: OIDC needs an exit")
 	}
 	if len(o.Roles) == 0 {
 		return errors.New("auth: no group of the provider has a role")
@@ -68,11 +71,10 @@ const pendingLife = 10 * time.Minute
 // HasOIDC reports whether people can log in at a provider.
 func (a *Auth) HasOIDC() bool { return a.o.OIDC != nil }
 
+// client returns a context in which the libraries call the provider through the
+// given exit. No redirect is followed: the exit knows its places.
 func (a *Auth) client(ctx context.Context) context.Context {
-	if a.o.OIDC.Client != nil {
-		return oidc.ClientContext(ctx, a.o.OIDC.Client)
-	}
-	return ctx
+	return oidc.ClientContext(ctx, &http.Client{Transport: a.o.OIDC.Exit, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }})
 }
 
 // discovered returns the provider, found at the first login: a node whose provider
