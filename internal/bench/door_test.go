@@ -299,8 +299,17 @@ func ask(c net.Conn, r *bufio.Reader, host, path string) error {
 
 const benchFor = time.Second
 
-// rateOf counts how often n callers get f done.
-func rateOf(n int, f func(caller int) error) (float64, error) {
+// rateOf is sustained for a task that must not fail.
+func rateOf(t *testing.T, n int, f func(caller int) error) float64 {
+	rate, err := sustained(n, f)
+	if err != nil {
+		t.Error(err)
+	}
+	return rate
+}
+
+// sustained counts how often n callers get f done.
+func sustained(n int, f func(caller int) error) (float64, error) {
 	var done atomic.Int64
 	var group errgroup.Group
 	start := time.Now()
@@ -330,11 +339,11 @@ func (o *outsideWorld) keepAlive(w way, path string, callers int) (float64, erro
 		defer c.Close()
 		conns[i], readers[i] = c, bufio.NewReader(c)
 	}
-	return rateOf(callers, func(i int) error { return ask(conns[i], readers[i], w.host(), path) })
+	return sustained(callers, func(i int) error { return ask(conns[i], readers[i], w.host(), path) })
 }
 
 func (o *outsideWorld) fresh(w way) (float64, error) {
-	return rateOf(4, func(int) error {
+	return sustained(4, func(int) error {
 		c, err := o.tunnel(w, w.host())
 		if err != nil {
 			return err
@@ -373,7 +382,7 @@ func (o *outsideWorld) http2(w way) (float64, error) {
 	}}
 	defer tr.CloseIdleConnections()
 	client := &http.Client{Transport: tr}
-	return rateOf(32, func(int) error {
+	return sustained(32, func(int) error {
 		res, err := client.Get("https://" + w.host() + "/")
 		if err != nil {
 			return err
@@ -385,7 +394,7 @@ func (o *outsideWorld) http2(w way) (float64, error) {
 }
 
 func (o *outsideWorld) denials(w way) (float64, error) {
-	return rateOf(4, func(int) error {
+	return sustained(4, func(int) error {
 		c, err := w.dial()
 		if err != nil {
 			return err
