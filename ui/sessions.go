@@ -94,10 +94,23 @@ func (u *UI) sessionRows(r *http.Request) (answer, error) {
 // result stands.
 const maxTranscript = 256 << 10
 
+func (u *UI) askTranscript(r *http.Request) (answer, error) {
+	s, err := u.o.View.Session(r.PathValue("id"))
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{title: "Transcript", body: confirm("Reveal the transcript of "+short(s.ID)+"?",
+		"It is what the agent printed: text of strangers may stand in it, made to be read by you.", "/ui/sessions/"+s.ID+"/transcript", "Reveal", false, "/ui/sessions/"+s.ID)}, nil
+}
+
+// transcript shows what the agent printed, once that is written down.
 func (u *UI) transcript(r *http.Request) (answer, error) {
 	id := r.PathValue("id")
 	s, err := u.o.View.Session(id)
 	if err != nil {
+		return answer{}, err
+	}
+	if err := u.o.Changes.Note(r.Context(), stepReveal, s.Bundle, id, u.o.Who(r).By); err != nil {
 		return answer{}, err
 	}
 	f, err := u.o.Do.Logs(r.Context(), id)

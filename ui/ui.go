@@ -87,6 +87,8 @@ type Changes interface {
 	Proposals() []gatekeeper.Proposal
 	Proposal(id string) (gatekeeper.Proposal, error)
 	Version(digest string) ([]byte, error)
+	// Note writes down that a person takes a step about a session or an event.
+	Note(ctx context.Context, step, bundle, subject string, by gatekeeper.By) error
 }
 
 // Options wire the pages. All fields but Log and Clock are required.
@@ -142,7 +144,8 @@ func New(o Options) (*UI, error) {
 	u.page("GET /ui/sessions", u.sessions)
 	u.page("GET /ui/sessions/{id}", u.session)
 	u.page("GET /ui/sessions/{id}/rows", u.sessionRows)
-	u.page("GET /ui/sessions/{id}/transcript", u.transcript)
+	u.page("GET /ui/sessions/{id}/transcript", u.askTranscript)
+	u.page("POST /ui/sessions/{id}/transcript", u.transcript)
 	u.page("GET /ui/sessions/{id}/kill", u.askKill)
 	u.page("POST /ui/sessions/{id}/kill", u.kill)
 	u.page("GET /ui/sessions/{id}/retry", u.askRetry)
@@ -151,6 +154,7 @@ func New(o Options) (*UI, error) {
 	u.page("GET /ui/receipts/{id}/{seq}", u.receipt)
 	u.page("GET /ui/events", u.events)
 	u.page("GET /ui/events/{id}", u.event)
+	u.page("POST /ui/events/{id}/reveal", u.reveal)
 	u.page("POST /ui/events/{id}/redeliver", u.redeliver)
 	u.page("GET /ui/bundles", u.bundles)
 	u.page("GET /ui/bundles/{name}", u.bundle)

@@ -58,7 +58,7 @@ const kindOf = (path) => path.split("?")[0].replace(/^(\/ui\/\w[\w-]*\/).+?(\/|$
     await page.goto(origin + path);
     for (const href of await page.$$eval("a[href^='/ui/']", (as) => as.map((a) => a.getAttribute("href")))) {
       const to = href.split("#")[0];
-      if (!kinds.has(kindOf(to))) { kinds.set(kindOf(to), to); todo.push(to); }
+      if (!/\.(csv|ndjson)(\?|$)/.test(to) && !kinds.has(kindOf(to))) { kinds.set(kindOf(to), to); todo.push(to); }
     }
   }
   await page.context().close();
@@ -74,6 +74,11 @@ check(kinds.size >= 12, `only ${kinds.size} kinds of pages: ${[...kinds.keys()].
   const events = await page.$$eval("[data-open]", (as) => as.map((a) => a.getAttribute("href")));
   for (const path of [...events, ...[...kinds.values()]]) {
     await page.goto(origin + path);
+    const reveal = page.locator("form[action$='/reveal'] button, form[action$='/transcript'] button");
+    if (await reveal.count() > 0) {
+      check(!(await page.content()).includes("globalThis.pwned"), `${path} shows text before anybody revealed it`);
+      await Promise.all([page.waitForURL(/\/(reveal|transcript)$/), reveal.first().click()]);
+    }
     await page.$$eval("details", (all) => all.forEach((d) => { d.open = true; }));
     const text = await page.evaluate(() => document.body.innerText);
     if (!text.includes("globalThis.pwned")) continue;
