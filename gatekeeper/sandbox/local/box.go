@@ -37,7 +37,7 @@ type box struct {
 	layout layout
 	lock   *os.File // of the session's folder
 	user   uint32   // bare user of a root node's session; 0 = the ordinary user that the node is
-	uid    *os.File // lock of user; nil for an ordinary user
+	uid    *uidLock // of user; nil for an ordinary user
 	group  *cgroupLeaf
 	log    *transcript
 

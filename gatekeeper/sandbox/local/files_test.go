@@ -124,6 +124,23 @@ t = threading.Thread(target=hold); t.start(); t.join()'`,
 				return r.Reason == sandbox.Faulted && strings.HasPrefix(r.Detail, "quota: ")
 			},
 		},
+		"SB-38_files_under_way_count": {
+			`/usr/bin/python3 -c '
+import array, os, socket, time
+a, b = socket.socketpair()
+for i in range(400):
+    fd = os.open("/workspace/x", os.O_CREAT | os.O_WRONLY)
+    os.unlink("/workspace/x")
+    os.posix_fallocate(fd, 0, 1000000)
+    a.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
+    os.close(fd)
+    time.sleep(0.02)
+print("all under way", flush=True)
+time.sleep(60)'`,
+			func(r result) bool {
+				return r.Reason == sandbox.Faulted && strings.HasPrefix(r.Detail, "quota: files under way")
+			},
+		},
 		"SB-38_closed_folders_count": {
 			"mkdir /workspace/d; i=0; while :; do i=$((i+1)); chmod 700 /workspace/d; head -c 1000000 /dev/zero > /workspace/d/$i || exit 1; chmod 000 /workspace/d; sleep 0.02; done",
 			func(r result) bool {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -152,11 +153,14 @@ func TestSpecsThatAreRefused(t *testing.T) {
 }
 
 func TestUserIDs(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("an ordinary user's sessions take no ids")
+	}
 	base := uint32(700_000 + os.Getpid()%10_000*10)
 	p := newUIDPool(UIDRange{base, base + 2})
 	other := newUIDPool(UIDRange{base, base + 2}) // another node with the same range
 	taken := make(map[uint32]bool)
-	var locks []*os.File
+	var locks []*uidLock
 	for _, pool := range []*uidPool{p, other, p} {
 		uid, lock, err := pool.take()
 		if err != nil {
@@ -179,6 +183,34 @@ func TestUserIDs(t *testing.T) {
 	}
 	locks[0].Close()
 	locks[2].Close()
+	if left, _ := filepath.Glob(filepath.Join(uidLocks, strconv.Itoa(int(base/10))+"?")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestUserIDLocksAreRoots: nobody but root can hold an id, so nobody can keep
+// sessions from starting.
+func TestUserIDLocksAreRoots(t *testing.T) {
+	for name, make := range map[string]func(dir string) error{
+		"writable_for_all": func(dir string) error { return errors.Join(os.Mkdir(dir, 0o777), os.Chmod(dir, 0o777)) },
+		"somebody_elses": func(dir string) error {
+			if os.Geteuid() != 0 {
+				return os.Mkdir(dir, 0o700) // this user's, not root's
+			}
+			return errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, 4711, 4711))
+		},
+		"a_link": func(dir string) error { return os.Symlink(t.TempDir(), dir) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "uids")
+			if err := make(dir); err != nil {
+				t.Fatal(err)
+			}
+			if err := closedFolder(dir); err == nil {
+				t.Error("the folder was taken")
+			}
+		})
+	}
 }
 
 func TestBusyUserIsSkipped(t *testing.T) {

@@ -27,8 +27,11 @@ import (
 //     the files that have lost their last name and are still open or mapped;
 //   - a file system with less than reserveBytes or reserveFiles left ends the
 //     sessions that wrote to it, so that the journal has space: those that use
-//     much, and those that ran while it lost much more than it had to lose. Only
-//     that last line sees a nameless file that is under way between two sockets.
+//     much, and those that ran while it lost much more than it had to lose.
+//
+// A nameless file that is under way between two sockets can be counted by nobody.
+// The kernel tells how many descriptors wait in a socket: while any do, what the
+// disk lost is held against the session.
 //
 // A session can therefore overshoot its quota by what it writes in a
 // quarter of a second plus one walk, and is then ended.
@@ -48,6 +51,7 @@ type watcher struct {
 	init  int // the sandbox's PID 1, 0 = none whose files could be open
 
 	closed bool // the last walk met a folder that this user may not read
+	away   bool // the last walk met a socket in which descriptors wait
 }
 
 // run returns why the quota is exceeded, or nil when ctx ends.
@@ -82,6 +86,8 @@ func (w *watcher) run(ctx context.Context) error {
 			// An ordinary user's node cannot look into a folder of mode 0: what the
 			// disk lost since the session began is then held against it.
 			return fmt.Errorf("quota: folders that cannot be counted, and the disk lost %d bytes, %d allowed", atFirst-free, w.limit)
+		case used >= 0 && w.away && atFirst-free > w.limit:
+			return fmt.Errorf("quota: files under way in sockets, and the disk lost %d bytes, %d allowed", atFirst-free, w.limit)
 		case used >= 0 && (free < reserveBytes || files < reserveFiles) && (used > reserveBytes/8 || atFirst-free > reserveBytes):
 			return fmt.Errorf("quota: the node's disk has %d bytes and %d files left", free, files)
 		}
@@ -113,6 +119,7 @@ var errTooMany = fmt.Errorf("quota: more than %d files, or folders deeper than %
 // followed, and what vanishes is skipped (SB-34).
 func (w *watcher) measure(ctx context.Context) (int64, error) {
 	linked := make(map[uint64]bool)
+	w.away = false
 	used := w.nameless(ctx, linked)
 	inodes := 0
 	w.closed = false
@@ -176,14 +183,14 @@ func (w *watcher) nameless(ctx context.Context, seen map[uint64]bool) (used int6
 			if ctx.Err() != nil {
 				return used
 			}
-			used += namelessIn(dir, at.Dev, seen)
+			used += w.namelessIn(dir, at.Dev, seen)
 		}
 	}
 	return used
 }
 
 // namelessIn sums them for one folder of links to files.
-func namelessIn(dir string, device uint64, seen map[uint64]bool) (used int64) {
+func (w *watcher) namelessIn(dir string, device uint64, seen map[uint64]bool) (used int64) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return 0
@@ -192,11 +199,31 @@ func namelessIn(dir string, device uint64, seen map[uint64]bool) (used int64) {
 	names, _ := d.Readdirnames(-1)
 	for _, name := range names {
 		var st unix.Stat_t
-		if unix.Fstatat(int(d.Fd()), name, &st, 0) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 0 || st.Dev != device || seen[st.Ino] {
+		if unix.Fstatat(int(d.Fd()), name, &st, 0) != nil {
+			continue
+		}
+		if st.Mode&unix.S_IFMT == unix.S_IFSOCK {
+			w.away = w.away || waiting(filepath.Join(filepath.Dir(dir), "fdinfo", name))
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink > 0 || st.Dev != device || seen[st.Ino] {
 			continue
 		}
 		seen[st.Ino] = true
 		used += st.Blocks * 512
 	}
 	return used
+}
+
+// waiting reports whether descriptors wait in a unix socket.
+func waiting(fdinfo string) bool {
+	b, err := os.ReadFile(fdinfo)
+	if err != nil {
+		return false // gone, or no such file for a mapping
+	}
+	_, rest, found := strings.Cut(string(b), "scm_fds:")
+	if !found {
+		return false
+	}
+	count, _, _ := strings.Cut(strings.TrimSpace(rest), "\n")
+	return count != "0"
 }

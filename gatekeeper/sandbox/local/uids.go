@@ -5,9 +5,12 @@ package local
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -19,8 +22,8 @@ import (
 // counts are then a session's own (SB-19, SB-39).
 //
 // Several Gatehouse processes of one machine may have the same range. An id is
-// taken by binding an abstract unix socket, which only the host's network
-// namespace can see and which vanishes with its process.
+// taken by locking a file in a folder that only root can enter: no other user of
+// the machine can hold one, and a lock vanishes with its process.
 type uidPool struct {
 	r    UIDRange
 	mu   sync.Mutex
@@ -30,7 +33,7 @@ type uidPool struct {
 func newUIDPool(r UIDRange) *uidPool { return &uidPool{r: r, next: r.First} }
 
 // take returns an id under which no process runs, and the lock that holds it.
-func (p *uidPool) take() (uint32, *os.File, error) {
+func (p *uidPool) take() (uint32, *uidLock, error) {
 	busy, err := usersWithProcesses()
 	if err != nil {
 		return 0, nil, err
@@ -46,7 +49,7 @@ func (p *uidPool) take() (uint32, *os.File, error) {
 			continue
 		}
 		lock, err := lockUID(uid)
-		if errors.Is(err, unix.EADDRINUSE) {
+		if errors.Is(err, unix.EWOULDBLOCK) {
 			continue
 		}
 		return uid, lock, err
@@ -54,16 +57,58 @@ func (p *uidPool) take() (uint32, *os.File, error) {
 	return 0, nil, problem.New(problem.Unavailable, fmt.Sprintf("every user id of sandbox.uids %d-%d is in use", p.r.First, p.r.Last), "widen sandbox.uids or run fewer sessions at once")
 }
 
-func lockUID(uid uint32) (*os.File, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+// uidLocks is the folder of the locks. It is root's alone.
+const uidLocks = "/run/gatehouse/uids"
+
+// uidLock holds one user id.
+type uidLock struct{ f *os.File }
+
+// Close gives the id back and leaves no file.
+func (l *uidLock) Close() error {
+	err := os.Remove(l.f.Name()) // still locked: nobody else has it open for long
+	return errors.Join(err, l.f.Close())
+}
+
+func lockUID(uid uint32) (*uidLock, error) {
+	if err := closedFolder(filepath.Dir(uidLocks)); err != nil {
+		return nil, fmt.Errorf("lock user id: %w", err)
+	}
+	if err := closedFolder(uidLocks); err != nil {
+		return nil, fmt.Errorf("lock user id: %w", err)
+	}
+	path := filepath.Join(uidLocks, strconv.FormatUint(uint64(uid), 10))
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("lock user id: %w", err)
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock user id: %w", err)
+		}
+		// Whoever held it before may have removed the file in between.
+		opened, err1 := f.Stat()
+		there, err2 := os.Stat(path)
+		if err1 == nil && err2 == nil && os.SameFile(opened, there) {
+			return &uidLock{f}, nil
+		}
+		_ = f.Close()
+	}
+}
+
+// closedFolder makes a folder that only its owner, who is root, may enter.
+func closedFolder(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	fi, err := os.Lstat(dir)
 	if err != nil {
-		return nil, fmt.Errorf("lock user id: %w", err)
+		return err
 	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: "@gatehouse/uid/" + strconv.Itoa(int(uid))}); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("lock user id: %w", err)
+	if st, ok := fi.Sys().(*syscall.Stat_t); !ok || !fi.IsDir() || st.Uid != 0 || fi.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is not root's alone", dir)
 	}
-	return os.NewFile(uintptr(fd), "uid-lock"), nil
+	return nil
 }
 
 // usersWithProcesses returns the owners of all processes: a node that was
