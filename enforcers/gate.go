@@ -178,6 +178,19 @@ func (g *Gate) Revoke(code string) {
 	g.gen.Load().cut(cutError(code))
 }
 
+// Epilogue returns a gate for what the node itself does for the session once its
+// agent's permissions have ended. It judges by the policy in force, writes to the
+// same chain and numbers its actions on; Revoke of g does not end it. Nothing
+// that comes from inside may reach it. The caller revokes and settles it before
+// the chain is closed.
+func (g *Gate) Epilogue() *Gate {
+	e := &Gate{session: g.session, mode: g.mode, rec: g.rec, dev: g.dev, clock: g.clock, live: make(map[*Permit]struct{})}
+	old := g.gen.Load()
+	e.gen.Store(newGeneration(old.n, old.policy))
+	e.seq.Store(g.seq.Load())
+	return e
+}
+
 // Settle waits until every Permit has its outcome or ctx ends, then writes the
 // missing ones: not_forwarded for a Permit nobody used, unknown for one in
 // use. It is called once, after Revoke.

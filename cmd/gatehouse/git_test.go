@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/cgi"
@@ -437,4 +439,39 @@ func TestPullThroughTheAPI(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOnEnd: what a bundle lists under on_end is done once the agent is gone,
+// under a decision of its own, however the agent ended.
+func TestOnEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: starts a node and sandboxes")
+	}
+	w := newGitHub(t)
+	w.ids["acme/shop"] = "1" // as the node lists it
+	said := make(chan string, 1)
+	w.rest["GET /repos/acme/shop/issues/7/comments"] = func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprint(rw, "[]") }
+	w.rest["POST /repos/acme/shop/issues/7/comments"] = func(rw http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		said <- string(b)
+		rw.WriteHeader(http.StatusCreated)
+		fmt.Fprint(rw, `{"id":9}`)
+	}
+	dir := nodeDir(t)
+	n := newLiveNodeOn(t, dir, w.connect(dir), strings.Replace(heldBundle(`exit 7`), "  task: go\n", "  task: go\n  on_end: [scm.comment]\n", 1)+"operations: [scm.comment]\n")
+	n.args = []string{"--dev"}
+	n.start()
+	run := failure(1)
+	run.body = bytes.Replace(run.body, []byte(`"pull_requests":[]`), []byte(`"pull_requests":[{"id":70,"number":7,"base":{"repo":{"id":1}},"head":{"repo":{"id":1}}}]`), 1)
+	n.settled(n.deliver(run)...)
+	select {
+	case text := <-said:
+		if !strings.Contains(text, "has ended: failed.") {
+			t.Errorf("said %s", text)
+		}
+	case <-time.After(patience):
+		t.Fatal("nothing was said")
+	}
+	n.until("without a token", func() bool { return len(w.alive()) == 0 })
+	n.stop()
 }

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -147,14 +149,69 @@ func (d *desks) Mediate(_ context.Context, s gatekeeper.DoorSpec, g *enforcers.G
 	d.mu.Unlock()
 	return mediation{
 		Agent: map[string]door.Handler{"operations": door.HandlerFunc(func(w http.ResponseWriter, r *door.Request) { desk.ServeHTTP(w, r.Request) })},
-		Close: func(string) error {
+		Close: func(reason string) error {
 			d.mu.Lock()
 			delete(d.open, s.Session)
 			d.mu.Unlock()
 			desk.Close()
-			return nil
+			return d.end(s, g, all, reason)
 		},
 	}, nil
+}
+
+// closing builds the arguments of the operations that a bundle can list under
+// on_end, from facts alone; false when the session is about nothing that the
+// operation could be for.
+var closing = map[string]func(s gatekeeper.DoorSpec, reason string) (any, bool){
+	"scm.comment": func(s gatekeeper.DoorSpec, reason string) (any, bool) {
+		kind, number, _ := strings.Cut(s.Subject.Entity, "-")
+		n, err := strconv.Atoi(number)
+		if err != nil || kind != "pr" && kind != "issue" {
+			return nil, false
+		}
+		return map[string]any{"number": n, "body": fmt.Sprintf("Gatehouse session `%s` under bundle `%s` (%s) has ended: %s.", s.Session, s.Bundle.Name, s.Bundle.Mode, reason)}, true
+	},
+}
+
+// endLimit bounds what a session's last operations may take.
+const endLimit = 20 * time.Second
+
+// end carries out what the bundle lists under on_end, once the agent's own
+// permissions are gone. Each is judged and receipted like the agent's calls.
+func (d *desks) end(s gatekeeper.DoorSpec, g *enforcers.Gate, all []operations.Operation, reason string) error {
+	if len(s.Bundle.Session.OnEnd) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
+	defer cancel()
+	last := g.Epilogue()
+	desk, err := operations.New(last, all)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range s.Bundle.Session.OnEnd {
+		build := closing[name]
+		if build == nil {
+			errs = append(errs, fmt.Errorf("on_end: %s needs words of its own and can't be called here", name))
+			continue
+		}
+		v, ok := build(s, reason)
+		if !ok {
+			continue
+		}
+		args, err := json.Marshal(v)
+		if err == nil {
+			_, _, err = desk.Call(ctx, name, "on-end-"+name, args)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("on_end: %s: %w", name, err))
+		}
+	}
+	last.Revoke(reason)
+	desk.Close()
+	last.Settle(ctx)
+	return errors.Join(errs...)
 }
 
 // pushRefs returns the references that a compiled policy lets a session push.
