@@ -14,7 +14,7 @@ PKGS    := ./...
 # The race detector needs cgo and doubles build times: `make check` goes without.
 export CGO_ENABLED ?= 0
 
-.PHONY: help setup build demo check test soak lint bench dist verifyjs verifyjs-check policies policies-check sdk-test fuzz clean cross test-race test-ui screenshots pages
+.PHONY: help setup build demo check test soak lint bench dist verifyjs verifyjs-check policies policies-check sdk-test fuzz clean cross test-race test-ui test-agents screenshots pages
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -45,6 +45,9 @@ test-race:
 
 test-ui: setup ## the pages of a real node in Chromium: accessibility, keyboard, no JavaScript (part of test)
 	$(GO) test -count=1 -timeout 20m ./ui/...
+
+test-agents: ## opt-in: the real Claude Code, Codex, Gemini and OpenCode, those that are installed here
+	GATEHOUSE_TEST_AGENTS=1 $(GO) test -count=1 -timeout 30m -run TestRealAgents -v ./cmd/gatehouse
 
 screenshots: setup ## every page and state into docs/screenshots
 	rm -rf docs/screenshots && mkdir -p docs/screenshots
