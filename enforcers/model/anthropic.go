@@ -79,12 +79,14 @@ func aTool(r *request, v *value) {
 
 func thinking(r *request, v *value) {
 	obj(fields{"type": aText, "budget_tokens": aNumber, "display": aText})(r, v)
-	if budget := v.get("budget_tokens"); budget != nil {
-		var n int64
-		r.whole(budget, &n)
-		r.least = max(r.least, n+1) // below it the provider refuses the call
+	if r.thinkAt = v.get("budget_tokens"); r.thinkAt != nil {
+		r.whole(r.thinkAt, &r.think)
+		r.least = max(r.least, min(r.think+1, leastThinking+floor))
 	}
 }
+
+// leastThinking is the smallest thinking budget that the provider takes.
+const leastThinking = 1024
 
 // contextEdit admits what only takes tokens away: compaction would have the
 // model write more than max_tokens says.
@@ -110,12 +112,13 @@ var anthropicBody = fields{
 }
 
 // defaultBetas are the beta features that change how a call is written and not
-// what it may reach or keep. A connection can list more.
+// what it may reach or keep: the fields and tools that one of them brings are
+// still held against the closed lists. A connection can list more.
 var defaultBetas = []string{
-	"claude-code-20250219", "context-1m-2025-08-07", "context-management-2025-06-27", "effort-2025-11-24",
+	"advanced-tool-use-2025-11-20", "claude-code-20250219", "context-1m-2025-08-07", "context-management-2025-06-27", "effort-2025-11-24",
 	"extended-cache-ttl-2025-04-11", "fine-grained-tool-streaming-2025-05-14", "interleaved-thinking-2025-05-14",
 	"max-tokens-3-5-sonnet-2024-07-15", "output-128k-2025-02-19", "pdfs-2024-09-25", "prompt-caching-2024-07-31",
-	"prompt-caching-scope-2026-01-05", "structured-outputs-2025-11-13", "token-counting-2024-11-01",
+	"prompt-caching-scope-2026-01-05", "structured-outputs-2025-11-13", "thinking-token-count-2026-05-13", "token-counting-2024-11-01",
 	"token-efficient-tools-2025-02-19", "tool-examples-2025-10-29",
 }
 

@@ -295,6 +295,10 @@ func (x *call) hold() (*spend.Hold, *refusal) {
 	if no != nil {
 		return nil, notPaid(no)
 	}
+	if req.thinkAt != nil && req.think >= x.tokens {
+		// A lowered bound leaves less to think with: the rest is for the answer.
+		req.edits = append(req.edits, edit{req.thinkAt.start, req.thinkAt.end, itoa(x.tokens - floor)})
+	}
 	switch {
 	case req.askedAt == nil:
 		req.edits = append(req.edits, req.bound(x.tokens))

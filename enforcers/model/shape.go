@@ -40,6 +40,8 @@ type request struct {
 	opaque   bool  // holds what may be longer in tokens than in bytes
 	tier     string
 	least    int64 // fewer output tokens are useless
+	think    int64 // thinking budget, a part of the output, 0 = none
+	thinkAt  *value
 	urls     []string
 	edits    []edit
 	hideLast bool // drop the usage chunk that the client did not ask for
