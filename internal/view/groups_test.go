@@ -1,7 +1,10 @@
 package view_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -356,5 +359,37 @@ func TestGroupsAreBounded(t *testing.T) {
 	}
 	if len(got) != 6 || all != 20 || rest != 15 {
 		t.Errorf("%d groups, %d attempts, %d of them beside", len(got), all, rest)
+	}
+}
+
+// withoutActions is a source whose stream of actions somebody removed.
+type withoutActions struct{ view.Source }
+
+func (s withoutActions) Follow(ctx context.Context, stream, filter string, from uint64) iter.Seq2[bus.Msg, error] {
+	if stream == bus.Actions {
+		return func(yield func(bus.Msg, error) bool) { yield(bus.Msg{}, errors.New("stream not found")) }
+	}
+	return s.Source.Follow(ctx, stream, filter, from)
+}
+
+// Deleting the stream of actions changes no list but the paths of groups.
+func TestActionsMayBeGone(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("01A", w.event("push", "main", event.Member), "fix", "admitted", "")
+	w.attempt(c, "a.example.net", "GET", "/x")
+	w.stored()
+	v := view.New(withoutActions{w.bus}, view.Options{})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- v.Run(ctx) }()
+	until(t, func() bool { return len(v.GroupsOf("fix", event.Member)) == 1 })
+	select {
+	case err := <-ended:
+		t.Fatalf("the view ended: %v", err)
+	default:
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -83,13 +83,19 @@ func (v *View) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, s := range streams {
 		g.Go(func() error {
-			for m, err := range v.src.Follow(ctx, s, "", 0) {
-				if err != nil {
-					return fmt.Errorf("couldn't fold %s: %w", s, err)
+			for {
+				err := v.follow(ctx, s)
+				// Actions help reviewers, and no list of receipts hangs on them: when
+				// somebody removed the stream, paths are missing until it is there again.
+				if err == nil || s != bus.Actions || ctx.Err() != nil {
+					return err
 				}
-				v.Fold(m)
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-time.After(actionsAgain):
+				}
 			}
-			return nil
 		})
 	}
 	err := g.Wait()
@@ -99,10 +105,26 @@ func (v *View) Run(ctx context.Context) error {
 	return err
 }
 
+// actionsAgain is how long a view waits for a stream of actions that is gone.
+const actionsAgain = 5 * time.Second
+
+func (v *View) follow(ctx context.Context, stream string) error {
+	for m, err := range v.src.Follow(ctx, stream, "", 0) {
+		if err != nil {
+			return fmt.Errorf("couldn't fold %s: %w", stream, err)
+		}
+		v.Fold(m)
+	}
+	return nil
+}
+
 // Load folds what the streams hold now and returns.
 func (v *View) Load(ctx context.Context) error {
 	for _, s := range streams {
 		for m, err := range v.src.Read(ctx, s, "", 0) {
+			if err != nil && s == bus.Actions && ctx.Err() == nil {
+				break // as in Run
+			}
 			if err != nil {
 				return fmt.Errorf("couldn't fold %s: %w", s, err)
 			}
