@@ -123,6 +123,17 @@ const readme = `# /gatehouse
 
 There is no key in this sandbox and none is needed: what this session may reach works without one. A refusal says its code, the rule and the
 receipt; asking again in another way changes nothing.
+
+## What this session may do
+
+- curl $GATEHOUSE_AGENT_URL lists what can be asked for. session says which hosts, operations and child bundles there are and when the session
+  ends; explain/RECEIPT says why something was refused.
+- What is done outside by name, such as opening a pull request: curl ${GATEHOUSE_AGENT_URL}operations lists the names with their arguments. Call
+  one with curl -H "Idempotency-Key: k1" -d '{...}' ${GATEHOUSE_AGENT_URL}operations/NAME; the same key with the same arguments has no second
+  effect, so try again with the same key.
+- If the task needs what was refused: curl -d '{"receipt": "RECEIPT"}' ${GATEHOUSE_AGENT_URL}access lets a reviewer know. Nothing is granted to
+  this session; go on without it, or end and say what is missing.
+- The same as tools, for clients that speak MCP over streamable HTTP: $GATEHOUSE_MCP_URL.
 `
 
 // Marks of the data in event.md: a reader sees at every word that it is quoted.

@@ -78,6 +78,8 @@ type session struct {
 	children  []*session // started, the oldest first
 	places    int        // taken and not started yet
 	childless bool       // no further child starts
+
+	asked map[receipts.Hash]struct{} // refusals that its agent asks a reviewer about
 }
 
 func newSession(g *Gatekeeper, id string, chain Chain, c bundle.Choice, made *prepared, e *event.Event, now time.Time) *session {

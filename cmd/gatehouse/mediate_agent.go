@@ -7,17 +7,23 @@ import (
 	"time"
 
 	"gatehouse/enforcers/agent"
+	"gatehouse/enforcers/agent/mcp"
 	"gatehouse/enforcers/door"
 	"gatehouse/gatekeeper"
+	"gatehouse/receipts"
 )
 
 // agentVariable tells programs inside where the agent's endpoint is.
 const agentVariable = "GATEHOUSE_AGENT_URL"
 
+// mcpVariable tells them where the same is for MCP clients.
+const mcpVariable = "GATEHOUSE_MCP_URL"
+
 // children is the gatekeeper as a session's agent may use it.
 type children interface {
 	ReserveChild(ctx context.Context, parent, bundle string) (*gatekeeper.ChildPlace, error)
 	Children(parent string) []gatekeeper.Child
+	RequestAccess(ctx context.Context, session string, refusal receipts.Hash) error
 }
 
 // agent returns the agent's side of one session's door: what the session is,
@@ -37,6 +43,7 @@ func (d *doors) agent(s gatekeeper.DoorSpec, others []mediation) (mediation, err
 	}
 	if d.children != nil {
 		o.More["children"] = agent.Children(&family{d.children(), s.Session})
+		o.More["access"] = agent.Access(asking{d.children(), s.Session})
 	}
 	for _, m := range others {
 		for name, h := range m.Agent {
@@ -50,7 +57,20 @@ func (d *doors) agent(s gatekeeper.DoorSpec, others []mediation) (mediation, err
 	if err != nil {
 		return mediation{}, err
 	}
-	return mediation{Routes: []door.Route{route}, Inside: gatekeeper.Inside{Env: map[string]string{agentVariable: agent.URL}}}, nil
+	return mediation{
+		Routes: []door.Route{route, mcp.Route(route, d.log)},
+		Inside: gatekeeper.Inside{Env: map[string]string{agentVariable: agent.URL, mcpVariable: mcp.URL}},
+	}, nil
+}
+
+// asking files what one session's agent asks a reviewer for.
+type asking struct {
+	of      children
+	session string
+}
+
+func (a asking) File(ctx context.Context, refusal receipts.Hash) error {
+	return a.of.RequestAccess(ctx, a.session, refusal)
 }
 
 // family is one session's children. The session is the door's, not the

@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -147,13 +145,8 @@ func asked(body io.Reader) (string, error) {
 	var ask struct {
 		Bundle string `json:"bundle"`
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&ask); err != nil {
+	if err := one(raw, &ask); err != nil {
 		return "", err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return "", errors.New("more than one value")
 	}
 	if !label.MatchString(ask.Bundle) {
 		return "", errors.New("no bundle's name") // a receipt holds none of the agent's words

@@ -70,11 +70,12 @@ type Step struct {
 	Seq     uint64    `json:"seq" doc:"in the node's control chain"`
 	Leaf    string    `json:"leaf"`
 	Time    time.Time `json:"time"`
-	Step    string    `json:"step" doc:"kill, retry or redeliver"`
+	Step    string    `json:"step" doc:"kill, retry or redeliver; access when an agent asks"`
 	Subject string    `json:"subject" doc:"session or event"`
 	By      string    `json:"by"`
 	Via     string    `json:"via"`
 	Token   string    `json:"token,omitempty"`
+	Refusal string    `json:"refusal,omitempty" doc:"receipt that an agent asks for access about"`
 }
 
 // Steps returns what people did, the newest first, at most 1,000. subject ""
@@ -106,7 +107,7 @@ func (s *bundles) fold(m bus.Msg) error {
 	if r.Type == receipts.TypePolicyChange && r.X[XStep] != "" {
 		s.steps = append(s.steps, Step{
 			Node: m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], Seq: r.Seq, Leaf: receipts.Leaf(m.Data).String(), Time: r.T,
-			Step: r.X[XStep], Subject: r.X[XSubject], By: c.By, Via: c.Via, Token: r.X[XToken],
+			Step: r.X[XStep], Subject: r.X[XSubject], By: c.By, Via: c.Via, Token: r.X[XToken], Refusal: r.X[XRefusal],
 		})
 		if len(s.steps) > maxHistory {
 			s.steps = s.steps[1:]

@@ -87,7 +87,8 @@ const (
 	XReason   = "review.reason"
 	XToken    = "review.token"
 	XProposal = "review.proposal"
-	XStep     = "review.step"    // pause, resume, kill, retry, redeliver
+	XStep     = "review.step"    // pause, resume, kill, retry, redeliver, access
+	XRefusal  = "review.refusal" // of access: the receipt that the session asks about
 	XSubject  = "review.subject" // session or event of a step
 )
 
