@@ -29,7 +29,7 @@ async function person(name) {
     viewport: { width: 1280, height: 900 }, javaScriptEnabled: way !== "nojs", storageState: existsSync(file) ? file : undefined,
   });
   const page = await context.newPage();
-  page.setDefaultTimeout(60_000);
+  page.setDefaultTimeout(180_000);
   page.on("pageerror", (e) => { throw e; });
   if (!existsSync(file)) {
     await page.goto(origin + "/login?to=/ui/");

@@ -25,7 +25,7 @@ let state;
 async function open(options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, storageState: state, ...options });
   const page = await context.newPage();
-  page.setDefaultTimeout(60_000);
+  page.setDefaultTimeout(180_000);
   // No request leaves the page's origin, nothing breaks the policy, no script fails.
   page.on("request", (r) => check(r.url().startsWith(origin + "/") || r.url().startsWith("data:"), `${page.url()} asked ${r.url()}`));
   page.on("console", (m) => { if (m.type() === "error" && !/status of 404/.test(m.text())) fail(`${page.url()}: ${m.text()}`); });
@@ -92,6 +92,22 @@ check(kinds.size >= 12, `only ${kinds.size} kinds of pages: ${[...kinds.keys()].
     check((await page.content()).length < 2 << 20, `${path}: a megabyte of text makes a page of ${(await page.content()).length}`);
   }
   check(found >= 1, "no page shows the hostile text");
+  await page.context().close();
+}
+
+// What pages link to at the API and as downloads is there.
+{
+  const page = await open();
+  const links = new Set();
+  for (const path of kinds.values()) {
+    await page.goto(origin + path);
+    for (const href of await page.$$eval("a[href^='/v1/'], a[href*='.csv'], a[href*='.ndjson']", (as) => as.map((a) => a.getAttribute("href")))) links.add(href);
+  }
+  for (const href of links) {
+    const r = await page.request.get(origin + href);
+    check(r.ok() || /\/proof$/.test(href), `${href}: ${r.status()}`); // a receipt may be younger than the checkpoint
+  }
+  check(links.size >= 8, `only ${links.size} links to the API and downloads`);
   await page.context().close();
 }
 
