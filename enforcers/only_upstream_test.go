@@ -26,6 +26,7 @@ var dials = map[string][]string{
 var hostReaders = map[string][]string{
 	"door/http2.go":    {"serve", "wellFormed"},
 	"door/request.go":  {"newRequest"}, // clears it
+	"model/call.go":    {"sources"},    // of a URL in the body, which the provider would fetch: judged, never dialed here
 	"upstream/node.go": {"RoundTrip"},  // refuses any but its own
 	"upstream/do.go":   {"request"},    // writes it
 }
