@@ -17,8 +17,8 @@ import (
 )
 
 // diskSize holds a node with its journal's first segment, its reserve and the
-// NATS store, and little more.
-const diskSize = "size=192m,mode=0711"
+// NATS store, its init and what both need to go on, and little more.
+const diskSize = "size=320m,mode=0711"
 
 // smallDisk mounts a file system of its own for a node.
 func smallDisk(t *testing.T) string {
@@ -68,6 +68,12 @@ func (n *liveNode) fill() (free func()) {
 	}
 }
 
+// padded is a delivery with so many bytes more.
+func padded(p post, size int) post {
+	p.body = append(p.body[:len(p.body)-1:len(p.body)-1], `,"filler":"`+strings.Repeat("x", size)+`"}`...)
+	return p
+}
+
 // knocker is a hard bundle whose agent asks its one listed host again and again
 // and prints the status of each answer.
 func knocker(world *outside.World) (config, bundle string) {
@@ -108,7 +114,7 @@ func TestDiskFull(t *testing.T) {
 	// The journal has some space of its own that it had allocated; fill that too.
 	refused, refusals := post{}, 0
 	for run := 1000; refusals < 3 && run < 100_000; run++ {
-		p := quiet(run)
+		p := padded(quiet(run), 128<<10) // few events: each is judged afterwards
 		a, err := n.send(p)
 		switch {
 		case err != nil:

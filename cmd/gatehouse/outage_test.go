@@ -208,4 +208,7 @@ func TestNATSAway(t *testing.T) {
 	n.settled(kept...)
 	n.gatehouse(exitOK, "rebuild", "--check")
 	n.stop()
+	// A node does not start without its streams; the unit tries again.
+	server.kill()
+	n.gatehouse(exitUnreachable, "serve", "--dev")
 }
