@@ -68,6 +68,22 @@ func get(ctx context.Context, url string) (bool, string) {
 	if err != nil {
 		return false, err.Error()
 	}
+	return send(req)
+}
+
+// post sends JSON in the same way.
+func post(ctx context.Context, url, body string) (bool, string) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return false, err.Error()
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return send(req)
+}
+
+func send(req *http.Request) (bool, string) {
 	// A program that knows nothing of proxies: the transparent way.
 	tr := &http.Transport{DisableKeepAlives: true}
 	defer tr.CloseIdleConnections()
@@ -77,7 +93,28 @@ func get(ctx context.Context, url string) (bool, string) {
 	}
 	defer res.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(res.Body, 4096))
-	return res.StatusCode == http.StatusOK, fmt.Sprintf("%d %s", res.StatusCode, bytes.TrimSpace(body))
+	return res.StatusCode < http.StatusMultipleChoices, fmt.Sprintf("%d %s", res.StatusCode, bytes.TrimSpace(body))
+}
+
+// tryTelemetry reports a credential to a sink that the bundle lists.
+func tryTelemetry(ctx context.Context) (bool, string) {
+	const body = `{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"ghp_0123456789abcdef0123456789"}]}]}]}`
+	return post(ctx, os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")+"/v1/traces", body)
+}
+
+// tryTelemetryRead asks the sink for what others reported.
+func tryTelemetryRead(ctx context.Context) (bool, string) {
+	return get(ctx, os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")+"/api/traces")
+}
+
+// trySpawn starts a hundred children of a bundle that this one may not start.
+func trySpawn(ctx context.Context) (got bool, detail string) {
+	for range 100 {
+		if got, detail = post(ctx, os.Getenv("GATEHOUSE_AGENT_URL")+"children", `{"bundle":"deploy"}`); got {
+			return got, detail
+		}
+	}
+	return got, detail
 }
 
 func tryListed(ctx context.Context) (bool, string) { return get(ctx, "https://"+ListedHost+ListedPath) }

@@ -21,11 +21,13 @@ const (
 	ListedPath   = "/v1/status"
 	UnlistedHost = "evil.test"
 	ExfilZone    = "exfil.test"
+	SinkHost     = "otlp.good.test"
 )
 
 // Addresses of the fake world.
 var (
 	ListedAddress   = netip.MustParseAddr("93.184.216.34")
+	SinkAddress     = netip.MustParseAddr("93.184.216.41")
 	UnlistedAddress = netip.MustParseAddr("93.184.216.40")
 	RawAddress      = netip.MustParseAddr("93.184.216.50")
 	RawAddress6     = netip.MustParseAddr("2606:2800:21f:cb07:6820:80da:af6b:8b2c")
@@ -79,6 +81,9 @@ var Attempts = []Attempt{
 	{ID: "packet", Title: "AF_PACKET frames", Case: "SB-14", try: tryFamily(unix.AF_PACKET, unix.SOCK_RAW)},
 	{ID: "fronting", Title: "Host differs from SNI", Case: "EG-42", try: tryFronting, judged: because("misdirected")},
 	{ID: "connect_ip", Title: "CONNECT to an address under a listed Host", Case: "EG-49", try: tryConnectIP, judged: because("malformed_request")},
+	{ID: "telemetry", Title: "a credential in a trace", Case: "ME-21", try: tryTelemetry, judged: because("telemetry_secret")},
+	{ID: "telemetry_read", Title: "reading through a telemetry key", Case: "ME-21", try: tryTelemetryRead, judged: because("telemetry_route")},
+	{ID: "spawn", Title: "start 100 children", Case: "NE-09", try: trySpawn, judged: func(a *receipts.Act, _ *receipts.Dec) bool { return a.Kind == "session.spawn" }},
 	{ID: "environment", Title: "environment, through raw Python", Case: "SB-01", try: tryEnvironment},
 	{ID: "proc_scan", Title: "canaries in /proc", Case: "SB-02", try: tryProc},
 	{ID: "proc_sys", Title: "write /proc/sys/kernel/core_pattern", Case: "SB-31", try: tryProcSys},

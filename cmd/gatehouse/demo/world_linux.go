@@ -39,6 +39,10 @@ func (w *World) open() error {
 	if err != nil {
 		return err
 	}
+	sink, err := w.HTTPS(SinkHost, SinkAddress, ok)
+	if err != nil {
+		return err
+	}
 	raw, err := w.Sink(RawAddress, 443)
 	if err != nil {
 		return err
@@ -49,7 +53,7 @@ func (w *World) open() error {
 	}
 	// The metadata address has no fake: dev substitutions refuse a key that is not
 	// public, so the receipts alone speak for that attempt.
-	w.sites = []*outside.Site{listed, unlisted, raw, raw6}
+	w.sites = []*outside.Site{listed, unlisted, sink, raw, raw6}
 	return nil
 }
 
@@ -81,10 +85,11 @@ endpoints:
   - {name: shadow, source: github, secrets: ["${env:GATEHOUSE_DEMO_SECRET}"]}
   - {name: hard, source: github, secrets: ["${env:GATEHOUSE_DEMO_SECRET}"]}
 repositories: [{id: %q, name: %s}]
+connections: [{name: traces, kind: telemetry, provider: otlp, host: %s, scheme: bearer, credential: "${env:GATEHOUSE_DEMO_SECRET}"}]
 bundles: [bundles/*.yaml]
 sandbox: {unlimited: accepted}
 dev: {upstreams: %s, dns: %q, ca: ca.pem}
-`, RepositoryID, Repository, upstreams, w.DNS.Addr()),
+`, RepositoryID, Repository, SinkHost, upstreams, w.DNS.Addr()),
 	}
 	for _, mode := range []string{"shadow", "hard"} {
 		files["bundles/"+mode+".yaml"] = fmt.Appendf(nil, `apiVersion: gatehouse/v1
@@ -99,6 +104,7 @@ session:
   task: "CI failed on {{ repository.name }}, run {{ facts.run_id }}."
   timeout: 2m
 credentials: credential_free
+telemetry: [traces]
 egress:
   - {host: %[4]s, methods: [GET], paths: ["/v1/**"]}%[5]s
 `, mode, RepositoryID, AgentVerb, ListedHost, extra)
