@@ -278,7 +278,7 @@ func TestFailures(t *testing.T) {
 			}
 		}, enforcers.CodeTimeout, enforcers.CodeTimeout, true},
 		"breaks":   {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, enforcers.CodeProtocol, enforcers.CodeProtocol, true},
-		"redirect": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://evil.test/", 307) }, telemetry.CodeRefused, "", false},
+		"redirect": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://evil.test/", http.StatusTemporaryRedirect) }, telemetry.CodeRefused, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, setup{patience: 300 * time.Millisecond})
