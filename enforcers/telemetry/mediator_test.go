@@ -277,8 +277,10 @@ func TestFailures(t *testing.T) {
 			case <-r.Context().Done():
 			}
 		}, enforcers.CodeTimeout, enforcers.CodeTimeout, true},
-		"breaks":   {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, enforcers.CodeProtocol, enforcers.CodeProtocol, true},
-		"redirect": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://evil.test/", http.StatusTemporaryRedirect) }, telemetry.CodeRefused, "", false},
+		"breaks": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, enforcers.CodeProtocol, enforcers.CodeProtocol, true},
+		"redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://evil.test/", http.StatusTemporaryRedirect)
+		}, telemetry.CodeRefused, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, setup{patience: 300 * time.Millisecond})
