@@ -348,6 +348,11 @@ func (s *session) prove(box sandbox.Sandbox) (ending, error) {
 	if err != nil {
 		return ending{}, err
 	}
+	for _, c := range report.Cases {
+		if c.Outcome == sandbox.Failed {
+			s.g.o.Log.Error("a case of the probe failed", slog.String("session", s.id), slog.String("case", c.ID), slog.String("evidence", c.Evidence))
+		}
+	}
 	lack := lacks(report, s.g.needs(s.choice.Bundle))
 	weaker := s.choice.Bundle.Credentials.Weaker != nil && s.choice.Bundle.Mode != bundle.Hard
 	if lack != "" && !weaker {
