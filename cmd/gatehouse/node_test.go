@@ -63,6 +63,12 @@ func nodeDir(t testing.TB) string {
 // newLiveNodeOn is newLiveNode in a folder that the caller made.
 func newLiveNodeOn(t testing.TB, dir, config string, bundles ...string) *liveNode {
 	t.Helper()
+	return newNamedNode(t, dir, "node-1", config, bundles...)
+}
+
+// newNamedNode is newLiveNodeOn for one of several nodes.
+func newNamedNode(t testing.TB, dir, name, config string, bundles ...string) *liveNode {
+	t.Helper()
 	var err error
 	n := &liveNode{t: t, dir: dir}
 	t.Cleanup(func() {
@@ -77,7 +83,7 @@ func newLiveNodeOn(t testing.TB, dir, config string, bundles ...string) *liveNod
 	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := initNode(dir, "test.gatehouse.example/node-1"); err != nil {
+	if _, err := initNode(dir, "test.gatehouse.example/"+name); err != nil {
 		t.Fatal(err)
 	}
 	key, err := os.ReadFile(n.path("main.key"))
@@ -90,11 +96,12 @@ func newLiveNodeOn(t testing.TB, dir, config string, bundles ...string) *liveNod
 			t.Fatal(err)
 		}
 	}
-	n.write("gatehouse.yaml", fmt.Sprintf(`listen: {hooks: %q, operator: %q, private: %q}
+	n.write("gatehouse.yaml", fmt.Sprintf(`node: %s
+listen: {hooks: %q, operator: %q, private: %q}
 endpoints: [{name: main, source: github, secrets: ["${file:main.key}"]}]
 repositories: [{id: "1", name: acme/shop}]
 sandbox: {unlimited: accepted}
-%s`, n.hooks, n.operator, n.private, config))
+%s`, name, n.hooks, n.operator, n.private, config))
 	if err := os.Remove(n.path("bundles/fix-failing-ci.yaml")); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,6 @@ import (
 	"gatehouse/internal/journal"
 	"gatehouse/internal/notary"
 	"gatehouse/internal/view"
-	"gatehouse/receipts"
 	"gatehouse/wasm"
 )
 
@@ -472,7 +471,9 @@ func newGatekeeper(ctx context.Context, cfg *config.Config, n *node, o gatekeepe
 	o.Node, o.Journal, o.Notary = cfg.Node, carried{n.journal}, chains{n.notary}
 	o.Events, o.Claims, o.Bundles = eventStream{n.bus}, bucket{claims}, bucket{bundles}
 	o.Sets, o.Repositories, o.Endpoints, o.Lint = lint.Sets, lint.Repositories, lint.Endpoints, &lint
-	o.Keysets = map[string]*receipts.Keyset{n.keys.Origin(): n.keys.Keyset()}
+	if o.Keysets, err = keysetsOf(cfg, n.keys); err != nil {
+		return nil, err
+	}
 	o.Unlimited = cfg.Sandbox.Unlimited == "accepted"
 	o.Upstreams = upstreamsOf(cfg)
 	gk, err := gatekeeper.New(o)

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/miekg/dns"
 
@@ -17,7 +18,9 @@ import (
 	"gatehouse/gatekeeper/sandbox/local"
 	"gatehouse/internal/blob"
 	"gatehouse/internal/config"
+	"gatehouse/internal/notary"
 	"gatehouse/internal/problem"
+	"gatehouse/receipts"
 )
 
 // state is the layout of the state folder.
@@ -108,6 +111,28 @@ func devOf(cfg *config.Config) (*upstream.Dev, error) {
 		}
 	}
 	return d, nil
+}
+
+// keysetsOf returns the keys by which events are taken: this node's, and those of
+// the nodes that share its streams.
+func keysetsOf(cfg *config.Config, own *notary.Keys) (map[string]*receipts.Keyset, error) {
+	out := map[string]*receipts.Keyset{own.Origin(): own.Keyset()}
+	for i, p := range cfg.Nodes {
+		at := fmt.Sprintf("nodes[%d].keyset", i)
+		note, err := os.ReadFile(cfg.Path(p.Keyset))
+		if err != nil {
+			return nil, problem.Wrap(err, problem.ConfigInvalid, at+": couldn't read the file", "run gatehouse key export on that node")
+		}
+		ks, err := receipts.ParseKeyset(note, strings.ToLower(p.Root))
+		if err != nil {
+			return nil, problem.Wrap(err, problem.ConfigInvalid, at+": not a keyset of that root", "")
+		}
+		if out[ks.Origin] != nil {
+			return nil, problem.New(problem.ConfigInvalid, at+": two nodes have the log "+ks.Origin, "each node needs keys of its own")
+		}
+		out[ks.Origin] = ks
+	}
+	return out, nil
 }
 
 // listenTCP opens one listener, with the configured TLS when secure.

@@ -25,6 +25,9 @@ type Config struct {
 	Node string `yaml:"node,omitempty" validate:"omitempty,max=32,nodename"`
 	// NATS is empty for the embedded server.
 	NATS NATS `yaml:"nats,omitempty"`
+	// Nodes are the others that share these NATS servers: their events are taken
+	// as this node's own are. An event sealed by any other log is refused.
+	Nodes []PeerNode `yaml:"nodes,omitempty" validate:"dive"`
 	// Endpoints are the webhook URLs: POST /hooks/<name>.
 	Endpoints []Endpoint `yaml:"endpoints,omitempty" validate:"unique=Name,dive"`
 	// Repositories names repositories by id; bundles' templates look names up here.
@@ -91,6 +94,12 @@ type NATS struct {
 	// Backlog is how many records may wait for the streams, embedded ones too,
 	// before deliveries are refused with 503; 0 is 100,000.
 	Backlog int `yaml:"backlog,omitempty" validate:"gte=0"`
+}
+
+// PeerNode is another node by its keys.
+type PeerNode struct {
+	Keyset string `yaml:"keyset" validate:"required"`                  // file; gatehouse key export prints it there
+	Root   string `yaml:"root" validate:"required,len=64,hexadecimal"` // fingerprint of its root key
 }
 
 // Endpoint is one configured webhook URL, or a cron schedule.
