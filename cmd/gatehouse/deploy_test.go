@@ -124,7 +124,7 @@ func TestUnit(t *testing.T) {
 			t.Errorf("the unit does not say why it has no %s", name)
 		}
 	}
-	for name, want := range map[string]string{"Delegate": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "Restart": "on-failure"} {
+	for name, want := range map[string]string{"Delegate": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "RuntimeDirectory": "gatehouse", "Restart": "on-failure"} {
 		if set[name] != want {
 			t.Errorf("%s=%s, want %s", name, set[name], want)
 		}
@@ -141,7 +141,7 @@ func TestUnit(t *testing.T) {
 }
 
 // asService is a shell that starts "$@" as the unit would: ProtectSystem=strict
-// and ProtectHome by mounts, the capability bounding set, no_new_privs. more is a
+// and ProtectHome by mounts, RuntimeDirectory, the capability bounding set, no_new_privs. more is a
 // line for what the unit leaves out. $STATE stays writable; the test's own binary
 // lies in /tmp, so that stays too.
 func asService(t *testing.T, more string) string {
@@ -162,6 +162,8 @@ func asService(t *testing.T, more string) string {
 	}
 	return `set -e
 mount --make-rprivate /
+mkdir -p -m 0700 /run/gatehouse
+mount --bind /run/gatehouse /run/gatehouse
 mount -o remount,bind,ro /
 for d in /usr /etc /boot /opt /srv; do if [ -d $d ]; then mount --bind $d $d; mount -o remount,bind,ro $d; fi; done
 [ ! -d /home ] || mount -t tmpfs -o ro,mode=0755 tmpfs /home
