@@ -43,12 +43,11 @@ async function person(name) {
     /** press activates what the selector finds and waits for the page that follows. */
     async press(selector, next) {
       try {
-        if (way === "keyboard") {
-          await reach(page, selector);
-          await Promise.all([page.waitForURL(next), page.keyboard.press("Enter")]);
-        } else {
-          await Promise.all([page.waitForURL(next), page.locator(selector).first().click()]);
-        }
+        if (way === "keyboard") await reach(page, selector);
+        // The URL may stay what it was: only a new document says that it happened.
+        const arrived = page.waitForEvent("framenavigated", { predicate: (f) => f === page.mainFrame() });
+        await Promise.all([arrived, way === "keyboard" ? page.keyboard.press("Enter") : page.locator(selector).first().click()]);
+        await page.waitForURL(next);
         await page.waitForLoadState();
       } catch (err) {
         throw new Error(`${selector}: ${err.message}\n${page.url()} says:\n${await page.innerText("body")}`);
