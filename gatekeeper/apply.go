@@ -48,9 +48,9 @@ type Applied struct {
 // A name that the node does not know starts in its file's mode, hard included.
 // Afterwards modes come from the control chain alone. A new version of a
 // shadow bundle is applied; one of a hard bundle, or under a hard enforcer, is
-// applied and stays hard when the version in force covers it. Otherwise it
-// waits for approval and the version in force stays. Nothing is ever put back
-// to shadow.
+// applied and stays hard when the version in force covers it and no events are
+// left to other bundles. Otherwise it waits for approval and the version in force
+// stays. Nothing is ever put back to shadow.
 func (g *Gatekeeper) Apply(ctx context.Context, files []File, by, via string) ([]Applied, error) {
 	parsed := make([]*bundle.Bundle, len(files))
 	all := map[string]*bundle.Bundle{}
@@ -104,15 +104,12 @@ func (g *Gatekeeper) apply(ctx context.Context, b *bundle.Bundle, have *desired,
 			return a, nil
 		}
 	}
-	if hard := g.takesOver(b, have); hard != "" && (have == nil || !hardened(have)) {
-		a.Result, a.Why = ResultRejected, "its priority would take events from "+hard+", which is hard and does not cover it; apply it without and propose the priority: that needs a second person"
-		if have != nil {
-			a.Mode = have.Mode
-		}
-		return a, nil
-	}
 	change := receipts.Change{Bundle: b.Name, Digest: digest, By: by, Via: via, Result: ResultApplied}
 	if have == nil {
+		if why := makesWay(g.registry.read(), b.Name, &desired{Mode: b.Mode, bundle: b}); why != "" {
+			a.Result, a.Why = ResultRejected, why+"; "+proposeRest
+			return a, nil
+		}
 		return g.applyNew(ctx, a, b, change)
 	}
 	a.Mode = have.Mode
@@ -127,6 +124,13 @@ func (g *Gatekeeper) apply(ctx context.Context, b *bundle.Bundle, have *desired,
 			return g.applyWaiting(ctx, a, b, have, change, why)
 		}
 	}
+	if why := makesWay(g.registry.read(), b.Name, &desired{Mode: have.Mode, Modes: have.Modes, Paused: have.Paused, bundle: next}); why != "" {
+		if hardened(have) {
+			return g.applyWaiting(ctx, a, b, have, change, why)
+		}
+		a.Result, a.Why = ResultRejected, why+"; "+proposeRest
+		return a, nil
+	}
 	state := *have
 	state.Bytes, state.Digest, state.Waiting = string(b.Canonical()), hex.EncodeToString(digest[:]), ""
 	state.Modes = map[string]bundle.Mode{}
@@ -134,6 +138,8 @@ func (g *Gatekeeper) apply(ctx context.Context, b *bundle.Bundle, have *desired,
 	a.Result = ResultApplied
 	return a, g.commit(ctx, b, &state, change, newEnforcers(next, have))
 }
+
+const proposeRest = "apply it without what does that and propose the rest: that needs a second person"
 
 // hardened reports whether anything of a bundle stops actions.
 func hardened(d *desired) bool {

@@ -59,9 +59,7 @@ type registry struct {
 // that is not understood starts nothing.
 func (r *registry) refresh(ctx context.Context) (map[string]*desired, error) {
 	next := map[string]*desired{}
-	r.mu.Lock()
-	known := r.byName
-	r.mu.Unlock()
+	known := r.read()
 	for e, err := range r.kv.All(ctx) {
 		if err != nil {
 			return nil, problem.Wrap(err, problem.Unavailable, "couldn't read the bundles in force", "")
@@ -83,6 +81,13 @@ func (r *registry) refresh(ctx context.Context) (map[string]*desired, error) {
 	r.byName = next
 	r.mu.Unlock()
 	return next, nil
+}
+
+// read returns the bundles as they were last read.
+func (r *registry) read() map[string]*desired {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byName
 }
 
 // inForce returns the bundles in force. Paused ones are among them and named

@@ -15,7 +15,7 @@ var (
 	socket = By{Name: ByLocal, Via: "cli"}
 )
 
-func full(t *testing.T, src string) string {
+func full(t testing.TB, src string) string {
 	t.Helper()
 	b, err := bundle.Parse([]byte(src))
 	if err != nil {

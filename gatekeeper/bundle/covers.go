@@ -46,7 +46,7 @@ func (b *Bundle) admissionLack(o *Bundle) string {
 		return "priority is higher"
 	}
 	for i := range o.Triggers {
-		if !slices.ContainsFunc(b.Triggers, func(t Trigger) bool { return t.covers(&o.Triggers[i]) }) {
+		if !slices.ContainsFunc(b.Triggers, func(t Trigger) bool { return t.Covers(&o.Triggers[i]) }) {
 			return fmt.Sprintf("match[%d] starts on events that nothing there starts on", i)
 		}
 	}

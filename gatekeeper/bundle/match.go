@@ -131,8 +131,8 @@ func (c Condition) implies(o Condition) bool {
 	return true
 }
 
-// covers reports whether every event that starts o starts t.
-func (t *Trigger) covers(o *Trigger) bool {
+// Covers reports whether every event that starts o starts t.
+func (t *Trigger) Covers(o *Trigger) bool {
 	if t.Source != o.Source || t.Endpoint != "" && t.Endpoint != o.Endpoint {
 		return false
 	}

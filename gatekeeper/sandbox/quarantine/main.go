@@ -59,6 +59,7 @@ type inspection struct {
 	parents map[string][]string // of every commit at hand
 	types   map[string]string   // of every object of the push
 	commits []string            // of the push
+	unheld  []string            // that the repository has, and none of its branches and tags
 }
 
 func (i *inspection) run() (Report, error) {
@@ -79,6 +80,9 @@ func (i *inspection) run() (Report, error) {
 		if r, err = i.unpack(); err != nil {
 			return r, err
 		}
+	}
+	if err := i.fetchUnheld(); err != nil {
+		return r, err
 	}
 	if err := i.fetchBoundary(); err != nil {
 		return r, err
@@ -188,18 +192,76 @@ func parentsOf(content []byte) []string {
 // maxBoundary bounds how many commits of the repository one push may build on.
 const maxBoundary = 256
 
-// fetchBoundary asks for the commits that the new ones build on.
-func (i *inspection) fetchBoundary() error {
+// fetchUnheld asks for the commits that the push would make part of a branch and
+// that are neither in it nor behind a branch or tag of the repository: a host
+// keeps commits of pull requests and of deleted branches too, and whoever wrote
+// those, the session would be the one to publish them (M-21).
+func (i *inspection) fetchUnheld() error {
+	known := make(map[string]bool, len(i.q.Known))
+	for _, id := range i.q.Known {
+		known[id] = true
+	}
 	var want []string
-	add := func(id string) {
-		if _, have := i.parents[id]; !have && !slices.Contains(want, id) {
-			want = append(want, id)
+	add := func(id string) error {
+		if _, have := i.parents[id]; have || known[id] || slices.Contains(want, id) {
+			return nil
+		}
+		if want = append(want, id); len(want) > maxBoundary {
+			return refused(TooMany, "the push builds on more than %d commits", maxBoundary)
+		}
+		return nil
+	}
+	for _, c := range i.q.Commands {
+		if zeros(c.New) {
+			continue
+		}
+		tip, err := i.peel(c.New)
+		if err != nil {
+			return err
+		}
+		if kind, ok := i.types[tip]; ok && kind != "commit" {
+			return refused(Unfit, "%s would be a %s", c.Ref, kind)
+		}
+		if err := add(tip); err != nil {
+			return err
 		}
 	}
 	for _, id := range i.commits {
 		for _, p := range i.parents[id] {
-			add(p)
-			if len(want) > maxBoundary {
+			if err := add(p); err != nil {
+				return err
+			}
+		}
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	slices.Sort(want)
+	fresh, err := i.ask(Need{Want: want, Unheld: true})
+	if err != nil {
+		return err
+	}
+	if len(fresh) > maxBoundary {
+		return refused(Unheld, "the push builds on more than %d commits that no branch or tag holds", maxBoundary)
+	}
+	i.unheld = fresh
+	return nil
+}
+
+// fetchBoundary asks for the commits that the new ones build on, and for the
+// folders of those that are new to every branch.
+func (i *inspection) fetchBoundary() error {
+	want := slices.Clone(i.unheld)
+	own := make(map[string]bool, len(i.commits))
+	for _, id := range i.commits {
+		own[id] = true
+	}
+	for _, id := range slices.Concat(i.commits, i.unheld) {
+		for _, p := range i.parents[id] {
+			if own[p] || slices.Contains(want, p) {
+				continue
+			}
+			if want = append(want, p); len(want) > maxBoundary {
 				return refused(TooMany, "the push builds on more than %d commits", maxBoundary)
 			}
 		}
@@ -208,15 +270,17 @@ func (i *inspection) fetchBoundary() error {
 		return nil
 	}
 	slices.Sort(want)
-	return i.ask(Need{Want: want})
+	_, err := i.ask(Need{Want: want})
+	return err
 }
 
-// ask has a pack of the repository's own objects brought and reads its commits.
-func (i *inspection) ask(n Need) error {
+// ask has a pack of the repository's own objects brought, reads its commits, and
+// returns those that were not at hand.
+func (i *inspection) ask(n Need) ([]string, error) {
 	i.bases++
 	name := fmt.Sprintf("base-%d", i.bases)
 	if err := i.out.Encode(message{Need: &n}); err != nil {
-		return err
+		return nil, err
 	}
 	// The folder is written from outside; there is no other way to be told.
 	for {
@@ -226,28 +290,31 @@ func (i *inspection) ask(n Need) error {
 		time.Sleep(5 * time.Millisecond)
 	}
 	if err := i.git.index(filepath.Join(i.dir, name+".pack"), name, false); err != nil {
-		return err
+		return nil, err
 	}
 	objects, err := i.git.objects(0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var fresh []string
 	for _, o := range objects {
+		if n.Unheld && (o.kind == "tree" || o.kind == "blob") && slices.Contains(n.Want, o.id) {
+			return nil, refused(Unfit, "%s is a %s of the repository", o.id, o.kind)
+		}
 		if _, have := i.parents[o.id]; o.kind == "commit" && !have {
 			fresh = append(fresh, o.id)
 		}
 	}
 	if err := i.readCommits(fresh); err != nil {
-		return err
+		return nil, err
 	}
 	for _, id := range n.Want {
 		// History leaves out what the old commit leads to: such a commit is behind it.
-		if _, ok := i.parents[id]; !ok && !n.History {
-			return refused(Missing, "commit %s is neither in the push nor in the repository", id)
+		if _, ok := i.parents[id]; !ok && !n.History && !n.Unheld {
+			return nil, refused(Missing, "commit %s is neither in the push nor in the repository", id)
 		}
 	}
-	return nil
+	return fresh, nil
 }
 
 // forced reports whether a command would lose commits.
@@ -279,7 +346,7 @@ func (i *inspection) forced(c Command) (bool, error) {
 	if len(open) > maxBoundary {
 		return false, refused(TooMany, "the push builds on more than %d commits", maxBoundary)
 	}
-	if err := i.ask(Need{Want: open, Have: []string{c.Old}, History: true}); err != nil {
+	if _, err := i.ask(Need{Want: open, Have: []string{c.Old}, History: true}); err != nil {
 		return false, err
 	}
 	reached, _ = i.reach(tip, c.Old)
@@ -333,13 +400,13 @@ func (i *inspection) peel(id string) (string, error) {
 	return "", refused(TooDeep, "tags upon tags")
 }
 
-// changed lists the paths that the new commits change: against their parent,
+// changed lists the paths that the commits change that are new to every branch: against their parent,
 // or, for a merge, against every parent, so that what a merge brings unchanged
 // from one side is not its own change.
 func (i *inspection) changed() ([]string, error) {
 	paths := []string{}
-	if len(i.commits) > 0 {
-		found, err := i.git.changed(i.commits)
+	if commits := slices.Concat(i.commits, i.unheld); len(commits) > 0 {
+		found, err := i.git.changed(commits)
 		if err != nil {
 			return nil, err
 		}

@@ -115,7 +115,7 @@ func (j *Job) converse(ctx context.Context, messages <-chan message, done <-chan
 		if m.Need == nil {
 			continue
 		}
-		if asked++; asked > 1+len(j.Commands) {
+		if asked++; asked > 2+len(j.Commands) {
 			return nil, errors.New("the inspection asks for more than it may need")
 		}
 		if err := j.bring(ctx, *m.Need, asked); err != nil {
@@ -134,6 +134,9 @@ func (j *Job) bring(ctx context.Context, n Need, asked int) error {
 				return errors.New("the inspection asks for something that is no object")
 			}
 		}
+	}
+	if n.Unheld {
+		n = Need{Want: n.Want, Have: j.Known, History: true}
 	}
 	name := filepath.Join(j.Dir, fmt.Sprintf("base-%d", asked))
 	if err := j.Base(ctx, n, name+".pack"); err != nil {

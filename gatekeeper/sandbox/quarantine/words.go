@@ -9,7 +9,8 @@ const (
 	Colliding = "pack_names_collide"  // two names in one folder that some file systems take for one
 	Missing   = "pack_incomplete"     // an object that must be in it is not
 	Canary    = "pack_holds_canary"   // a value that was planted to be found
-	Unfit     = "pack_tip_not_commit" // a branch would point at something else than a commit
+	Unfit     = "pack_tip_not_commit" // a branch or tag would point at something else than a commit
+	Unheld    = "pack_on_unheld"      // it builds on more commits that no branch or tag holds than are looked into
 )
 
 // Command is one reference that the push would change. Object ids are lower
@@ -53,6 +54,10 @@ type Question struct {
 	Limits   Limits    `json:"limits"`
 	Canaries []string  `json:"canaries"` // values that no object may hold; never a secret: they are read inside
 	Pack     bool      `json:"pack"`     // there is one: a push that only deletes has none
+	// Known are objects that branches and tags of the repository point at. What
+	// they lead to is the repository's own; any other commit that the push makes
+	// part of a branch counts as new, whether or not its host has it.
+	Known []string `json:"known"`
 }
 
 // Need asks for objects that the repository has already.
@@ -62,6 +67,8 @@ type Need struct {
 	Want    []string `json:"want"`
 	Have    []string `json:"have"`
 	History bool     `json:"history"`
+	// Unheld stands inside for Have = Question.Known with History.
+	Unheld bool `json:"unheld"`
 }
 
 // Report is what was found.
