@@ -146,8 +146,12 @@ func (x *call) cost() (spend.Nano, bool) {
 	if x.price == nil {
 		return 0, x.req.free && rep.final
 	}
-	if !rep.final || rep.extra {
+	if !rep.media && (!rep.final || rep.extra) {
 		return 0, false
+	}
+	price := (*spend.Price).Cost
+	if rep.media {
+		price = (*spend.Price).Dearest
 	}
 	f := x.factor
 	if rep.tier != "" {
@@ -157,16 +161,19 @@ func (x *call) cost() (spend.Nano, bool) {
 		}
 		f = max(f, served)
 	}
-	cost, err := x.price.Cost(rep.Usage, f)
+	cost, err := price(x.price, rep.Usage, f)
 	if err != nil {
 		return 0, false
 	}
 	if rep.model != "" && rep.model != x.model {
 		if other, ok := x.m.o.Prices.Find(x.c.adapter.prices(), rep.model); ok && other != x.price {
-			if dearer, err := other.Cost(rep.Usage, f); err == nil {
+			if dearer, err := price(other, rep.Usage, f); err == nil {
 				cost = max(cost, dearer)
 			}
 		}
+	}
+	if rep.media {
+		cost = max(cost, x.state.hold.Amount()) // EG-90: nobody knows the rate, so never less than the worst case
 	}
 	return cost, true
 }

@@ -267,9 +267,13 @@ func (x *call) hold() (*spend.Hold, *refusal) {
 	if !ok {
 		return nil, &refusal{Code: CodeUnpriced}
 	}
-	tier := req.tier
-	if x.c.Location != "" && x.c.Location != "global" {
-		tier = "regional"
+	const regional = "regional" // the table's name for the surcharge of a location, no tier that can be asked for
+	tier, placed := req.tier, x.c.Location != "" && x.c.Location != "global"
+	if tier == regional || placed && tier != "" {
+		return nil, &refusal{Code: CodeTier} // ME-19: no price for a tier in a location
+	}
+	if placed {
+		tier = regional
 	}
 	if x.factor, ok = price.Factor(tier); !ok {
 		return nil, &refusal{Code: CodeTier}

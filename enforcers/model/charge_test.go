@@ -74,6 +74,10 @@ var charged = map[string]struct {
 	"gemini/unary":                 {"google", geminiPath, `{"contents":[],"generationConfig":{"maxOutputTokens":300}}`, whole(200, `{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10,"cachedContentTokenCount":4,"candidatesTokenCount":3,"thoughtsTokenCount":2,"totalTokenCount":15}}`), 6*300 + 4*30 + 5*2500},
 	"gemini/stream_last_wins":      {"google", "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", `{"contents":[],"generationConfig":{"maxOutputTokens":300}}`, stream(`{"candidates":[{}],"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":1,"totalTokenCount":11}}`, `{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":7,"totalTokenCount":17}}`), 10*300 + 7*2500},
 	"EG-90_gemini_cut":             {"google", "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", `{"contents":[],"generationConfig":{"maxOutputTokens":300}}`, stream(`{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":1}}`, ``), allOfIt},
+	"gemini/text_and_images":       {"google", geminiPath, `{"contents":[],"generationConfig":{"maxOutputTokens":300}}`, whole(200, `{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10,"promptTokensDetails":[{"modality":"TEXT","tokenCount":4},{"modality":"IMAGE","tokenCount":5},{"modality":"DOCUMENT","tokenCount":1}],"candidatesTokenCount":3,"candidatesTokensDetails":[{"modality":"TEXT","tokenCount":3}],"totalTokenCount":13}}`), 10*300 + 3*2500},
+	"EG-90_gemini_audio_served":    {"google", geminiPath, `{"contents":[],"generationConfig":{"maxOutputTokens":300}}`, whole(200, `{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10,"promptTokensDetails":[{"modality":"AUDIO","tokenCount":10}],"candidatesTokenCount":3,"totalTokenCount":13}}`), allOfIt},
+	"EG-90_gemini_unknown_served":  {"google", geminiPath, `{"contents":[],"generationConfig":{"maxOutputTokens":300}}`, whole(200, `{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10,"promptTokensDetails":[{"tokenCount":10}],"candidatesTokenCount":3,"totalTokenCount":13}}`), allOfIt},
+	"EG-90_gemini_image_written":   {"google", geminiPath, `{"contents":[],"generationConfig":{"maxOutputTokens":300}}`, whole(200, `{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":10,"candidatesTokenCount":3,"candidatesTokensDetails":[{"modality":"IMAGE","tokenCount":3}],"totalTokenCount":13}}`), allOfIt},
 	"vertex/regional":              {"vertex-anthropic", vertexRoot + "anthropic/models/claude-opus-4-6:rawPredict", `{"anthropic_version":"vertex-2023-10-16","max_tokens":300,"messages":[]}`, whole(200, `{"model":"claude-opus-4-6","usage":{"input_tokens":10,"output_tokens":1}}`), (10*5000 + 25000) * 11 / 10},
 	"EG-90_gzip": {"anthropic", "/v1/messages", hello, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -138,6 +142,39 @@ func TestFrozen(t *testing.T) {
 	before := w.fake.Requests()
 	if resp, body := w.post("/v1/messages", hello); resp.StatusCode != 403 || code(body) != spend.CodeFrozen || w.fake.Requests() != before {
 		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
+// TestMediaServed: a file whose bytes are audio, whatever its type says, costs
+// a rate that the table does not have. It is charged at the dearest that it
+// has, and what is above the hold freezes the session.
+func TestMediaServed(t *testing.T) {
+	const asked = `{"contents":[{"parts":[{"fileData":{"fileUri":"https://cdn.good.test/a","mimeType":"image/png"}}]}],"generationConfig":{"maxOutputTokens":300}}`
+	const audio = `"usageMetadata":{"promptTokenCount":1000000,"promptTokensDetails":[{"modality":"AUDIO","tokenCount":1000000}],"candidatesTokenCount":3,"totalTokenCount":1000003}`
+	for name, c := range map[string]struct {
+		path  string
+		serve http.HandlerFunc
+	}{
+		"EG-90_whole":  {geminiPath, whole(200, `{"candidates":[{"finishReason":"STOP"}],`+audio+`}`)},
+		"EG-90_stream": {"/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", stream(`{"candidates":[{}],`+audio+`}`, `{"candidates":[{"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":1000000,"candidatesTokenCount":3,"totalTokenCount":1000003}}`)},
+		"EG-90_cut":    {"/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", stream(`{"candidates":[{}],`+audio+`}`, ``)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := googleSetup()
+			s.serve, s.limit = c.serve, 100e9
+			w := start(t, s)
+			resp := w.open(t.Context(), c.path, asked)
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			d, o := w.rec.last(t, enforcers.ModelCall)
+			if want := int64(1_000_003 * 2500); o.Spent != want || d.Decision.Held >= want {
+				t.Errorf("held %d, spent %d, want %d", d.Decision.Held, o.Spent, want)
+			}
+			before := w.fake.Requests()
+			if resp, body := w.post(c.path, asked); resp.StatusCode != 403 || code(body) != spend.CodeFrozen || w.fake.Requests() != before {
+				t.Errorf("%d %s", resp.StatusCode, body)
+			}
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -61,12 +62,25 @@ func (v *value) member(name string) *value {
 	return nil
 }
 
-// inlineData is what the table prices as plain input: no audio, no video.
+// inlineData and fileData are media in the body and media by URL.
 func inlineData(r *request, v *value) {
 	camel(fields{"mimeType": aText, "data": aDocument, "displayName": aText})(r, v)
+	priced(r, v, CodeBody)
+}
+
+// A file's type may be absent for the provider, which then finds it out itself;
+// for the price table it may not.
+func fileData(r *request, v *value) {
+	camel(fields{"fileUri": fetched, "mimeType": aText, "displayName": aText})(r, v)
+	priced(r, v, CodeMedia)
+}
+
+// priced holds the type of media against what the table prices as plain input:
+// no audio, no video. absent is the code for media without a type.
+func priced(r *request, v *value, absent string) {
 	kind := v.member("mimeType")
 	if kind == nil || kind.kind != text {
-		r.refuse(CodeBody, "mimeType")
+		r.refuse(absent, "mimeType")
 		return
 	}
 	if t := strings.ToLower(kind.str); !strings.HasPrefix(t, "image/") && !strings.HasPrefix(t, "text/") && t != "application/pdf" && t != "application/json" {
@@ -82,7 +96,7 @@ var functionResponse = camel(fields{
 var googlePart = camel(fields{
 	"text": aText, "thought": aBoolean, "thoughtSignature": aText, "inlineData": inlineData, "videoMetadata": never(CodeMedia),
 	"functionCall":     camel(fields{"id": aText, "name": aText, "args": anything, "partialArgs": anything, "willContinue": aBoolean}),
-	"functionResponse": functionResponse, "fileData": camel(fields{"fileUri": fetched, "mimeType": aText, "displayName": aText}),
+	"functionResponse": functionResponse, "fileData": fileData,
 	"executableCode": never(CodeTool), "codeExecutionResult": never(CodeTool), "mediaResolution": anything,
 })
 
@@ -216,6 +230,25 @@ type googleTokens struct {
 	Candidates int64 `json:"candidatesTokenCount"`
 	Thoughts   int64 `json:"thoughtsTokenCount"`
 	Total      int64 `json:"totalTokenCount"`
+
+	PromptBy     []googleModality `json:"promptTokensDetails"`
+	CachedBy     []googleModality `json:"cacheTokensDetails"`
+	ToolsBy      []googleModality `json:"toolUsePromptTokensDetails"`
+	CandidatesBy []googleModality `json:"candidatesTokensDetails"`
+}
+
+type googleModality struct {
+	Modality string `json:"modality"`
+}
+
+// unpriced tells whether a modality was served that the table has no rate of:
+// a file may hold something else than its type says.
+func (u *googleTokens) unpriced() bool {
+	read := func(m googleModality) bool {
+		return !slices.Contains([]string{"TEXT", "IMAGE", "DOCUMENT"}, m.Modality)
+	}
+	return slices.ContainsFunc(slices.Concat(u.PromptBy, u.CachedBy, u.ToolsBy), read) ||
+		slices.ContainsFunc(u.CandidatesBy, func(m googleModality) bool { return m.Modality != "TEXT" })
 }
 
 type googleAnswer struct {
@@ -250,6 +283,7 @@ func (g *googleUsage) take(a *googleAnswer) {
 	}
 	// The newest numbers are the ones that count.
 	g.r.Input, g.r.CacheRead, g.r.Output = in-cached, cached, max(u.Candidates+u.Thoughts, u.Total-in)
+	g.r.media = g.r.media || u.unpriced()
 	g.told = true
 }
 

@@ -14,6 +14,7 @@ type report struct {
 	tier  string // that served it
 	final bool   // nothing of the usage is outstanding
 	extra bool   // something was used that tokens do not pay for
+	media bool   // some of the tokens have rates that the table does not know
 }
 
 // meter reads usage from an answer as it passes.

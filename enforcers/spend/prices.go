@@ -235,6 +235,20 @@ func (p *Price) Cost(u Usage, f Factor) (Nano, error) {
 		term{u.CacheWrite1h, r.CacheWrite1h}, term{u.Output, r.Output})
 }
 
+// Dearest returns what a call cost at most when some of its tokens have a rate
+// that the table does not know: every token at the model's highest rate for a
+// call of this length, rounded up once.
+func (p *Price) Dearest(u Usage, f Factor) (Nano, error) {
+	for _, n := range []int64{u.Input, u.CacheRead, u.CacheWrite5m, u.CacheWrite1h, u.Output} {
+		if n < 0 || n > 1e12 {
+			return 0, ErrTooMuch
+		}
+	}
+	in := u.Input + u.CacheRead + u.CacheWrite5m + u.CacheWrite1h
+	r := p.at(in)
+	return amount(f, term{in + u.Output, max(r.Input, r.CacheRead, r.CacheWrite5m, r.CacheWrite1h, r.Output)})
+}
+
 // Ask is what a call may use at most.
 type Ask struct {
 	Input   int64  // bound of input tokens; the context window bounds it too

@@ -89,6 +89,34 @@ func TestCost(t *testing.T) {
 	}
 }
 
+// TestDearest: a token of no known rate costs the highest rate of its model,
+// for a call of its length.
+func TestDearest(t *testing.T) {
+	sonnet := price(t, "anthropic", "claude-sonnet-4-5")
+	for name, c := range map[string]struct {
+		u    spend.Usage
+		f    spend.Factor
+		want spend.Nano
+	}{
+		"nothing":                {spend.Usage{}, spend.One, 0},
+		"EG-90_each_class":       {spend.Usage{Input: 1, CacheRead: 1, CacheWrite5m: 1, CacheWrite1h: 1, Output: 1}, spend.One, 5 * 15000},
+		"EG-90_at_the_step":      {spend.Usage{Input: 200_000, Output: 1}, spend.One, 200_001 * 15000},
+		"EG-90_long_context":     {spend.Usage{Input: 200_000, CacheRead: 1}, spend.One, 200_001 * 22500},
+		"EG-90_factor_rounds_up": {spend.Usage{CacheRead: 1}, spend.One + 1, 15001},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, err := sonnet.Dearest(c.u, c.f); got != c.want || err != nil {
+				t.Errorf("%d %v, want %d", got, err, c.want)
+			}
+		})
+	}
+	for name, u := range map[string]spend.Usage{"negative": {Input: -1}, "absurd": {Output: 1e13}} {
+		if _, err := sonnet.Dearest(u, spend.One); !errors.Is(err, spend.ErrTooMuch) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestFit holds that what fits is paid for whatever the call then uses within
 // its bounds, and that a token more would not have fitted.
 func TestFit(t *testing.T) {
