@@ -292,6 +292,10 @@ func TestBypassMatrixAnswers(t *testing.T) {
 		"EG-108_signed": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://cdn.test/x?X-Amz-Signature=0123456789", http.StatusFound)
 		}, 502, enforcers.CodeAnswerCredential, false},
+		"EG-108_html": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			fmt.Fprint(w, `<img src="https://cdn.test/x?jwt=0123456789">`)
+		}, 0, enforcers.CodeAnswerCredential, false},
 		"EG-59_query": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "https://evil.test/x?a=b", http.StatusFound)
 		}, 502, enforcers.CodeAnswerCredential, false},

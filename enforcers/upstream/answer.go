@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/hex"
+	"html"
 	"io"
 	"mime"
 	"net/http"
@@ -69,9 +70,25 @@ func guardAnswer(resp *http.Response, to authority.Authority, watch []secret.Val
 	default:
 		return nil, fail(enforcers.CodeAnswerEncoding, "the answer is encoded in a way that hides what it holds", nil)
 	}
-	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	t.fields = fields && err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
+	if fields {
+		t.fields, t.urls = looksInto(resp.Header.Get("Content-Type"))
+	}
 	return &guarded{ReadCloser: body, t: t}, nil
+}
+
+// looksInto says what to look for in an answer of a type: token fields in JSON,
+// signed URLs in every kind of text. An answer that does not say what it is, in
+// a way that every client reads alike, is looked into for both.
+func looksInto(contentType string) (fields, urls bool) {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if err != nil || kind == "application/json" || strings.HasSuffix(kind, "+json") {
+		return true, true
+	}
+	if strings.HasPrefix(kind, "text/") {
+		return false, true
+	}
+	rest, application := strings.CutPrefix(kind, "application/")
+	return false, strings.HasSuffix(kind, "+xml") || application && (rest == "xml" || strings.HasSuffix(rest, "html"))
 }
 
 func reflected() error {
@@ -103,19 +120,20 @@ func sameOrigin(location string, to authority.Authority) bool {
 }
 
 // signedURL finds query keys that make a URL work without a credential.
-var signedURL = regexp.MustCompile(`(?i)[?&;](x-amz-signature|x-amz-security-token|x-goog-signature|signature|sig|access_token|token)=[^&\s"]{8}`)
+var signedURL = regexp.MustCompile(`(?i)[?&;](x-amz-signature|x-amz-security-token|x-goog-signature|signature|sig|access_token|token|jwt|policy|key-pair-id)=[^&\s"]{8}`)
 
 // tokenField finds a field of a JSON answer that holds a credential.
 var tokenField = regexp.MustCompile(`(?i)"(access_token|refresh_token|id_token|session_token|client_secret|private_key|secret_access_key|token|secret|password)"\s*:\s*"[^"]{8}`)
 
 // maxMarker is the longest that the start of a signed URL's key or of a token
-// field can be; what could be one is held back.
+// field can be, escapes included; what could be one is held back.
 const maxMarker = 96
 
 // tripwire looks for secrets and their usual encodings in a stream of bytes.
 type tripwire struct {
 	patterns [][]byte
-	fields   bool // JSON: look for token fields and signed URLs as well
+	fields   bool // look for token fields as well
+	urls     bool // look for signed URLs as well
 	longest  int
 }
 
@@ -181,13 +199,27 @@ func (t *tripwire) check(window []byte) (hold int, err error) {
 			break
 		}
 	}
-	if t.fields {
-		if tokenField.Match(window) || signedURL.Match(unescapeJSON(window)) {
-			return 0, fail(enforcers.CodeAnswerCredential, "the answer holds a token or a signed URL", nil) // EG-78, EG-108
-		}
-		hold = max(hold, min(len(window), maxMarker))
+	if t.fields && tokenField.Match(window) || t.urls && holdsSignedURL(window) {
+		return 0, fail(enforcers.CodeAnswerCredential, "the answer holds a token or a signed URL", nil) // EG-78, EG-108
+	}
+	switch tail := window[max(0, len(window)-maxMarker):]; {
+	case t.fields:
+		hold = max(hold, len(tail))
+	case t.urls:
+		// No URL reaches across a space, so a finished line is not kept waiting.
+		hold = max(hold, len(tail)-1-bytes.LastIndexAny(tail, " \t\r\n"))
 	}
 	return hold, nil
+}
+
+// holdsSignedURL looks at text as it stands and without the escapes of JSON and
+// HTML, which may stand within each other.
+func holdsSignedURL(b []byte) bool {
+	if signedURL.Match(b) {
+		return true
+	}
+	plain := unescapeJSON(b)
+	return signedURL.Match(plain) || bytes.IndexByte(plain, '&') >= 0 && signedURL.MatchString(html.UnescapeString(string(plain)))
 }
 
 // unescapeJSON undoes the escapes that JSON writers put into URLs.

@@ -148,6 +148,23 @@ func TestGuardAnswer(t *testing.T) {
 		"EG-78_not_json":         {http.Header{"Content-Type": {"application/octet-stream"}}, `{"access_token":"ghs_0123456789"}`, `{"access_token":"ghs_0123456789"}`, ""},
 		"EG-108_field":           {http.Header{"Content-Type": {"application/json"}}, `{"archive_url":"https://cdn.test/x?X-Amz-Signature=0123456789abcdef"}`, "", enforcers.CodeAnswerCredential},
 		"EG-108_field_escaped":   {http.Header{"Content-Type": {"application/json"}}, `{"u":"https:\/\/cdn.test\/x?a=b\u0026X-Goog-Signature=0123456789abcdef"}`, "", enforcers.CodeAnswerCredential},
+		"EG-108_jwt":             {http.Header{"Content-Type": {"application/json; charset=utf-8"}}, `{"data":{"issue":{"bodyHTML":"<img src=\"https://private-user-images.test/1/2-3.png?jwt=0123456789.eyJrZXkiOiJrIn0.c2ln\">"}}}`, "", enforcers.CodeAnswerCredential},
+		"EG-108_policy":          {http.Header{"Content-Type": {"application/json"}}, `{"u":"https://d1.cdn.test/x?Policy=0123456789_"}`, "", enforcers.CodeAnswerCredential},
+		"EG-108_key_pair":        {http.Header{"Content-Type": {"application/json"}}, `{"u":"https://d1.cdn.test/x?a=b\u0026Key-Pair-Id=K0123456789"}`, "", enforcers.CodeAnswerCredential},
+		"EG-108_html":            {http.Header{"Content-Type": {"text/html; charset=utf-8"}}, `<img src="https://cdn.test/x?a=b&amp;jwt=0123456789">`, "", enforcers.CodeAnswerCredential},
+		"EG-108_html_entities":   {http.Header{"Content-Type": {"text/html"}}, `<a href='https://cdn.test/x?Signature&#61;&#43;&#x2F;0123456789'>`, "", enforcers.CodeAnswerCredential},
+		"EG-108_html_far_in":     {http.Header{"Content-Type": {"text/html"}}, long + `<img src="https://cdn.test/x?jwt=0123456789">`, "", enforcers.CodeAnswerCredential},
+		"EG-108_plain":           {http.Header{"Content-Type": {"text/plain"}}, "https://cdn.test/x?X-Amz-Signature=0123456789", "", enforcers.CodeAnswerCredential},
+		"EG-108_events":          {http.Header{"Content-Type": {"text/event-stream"}}, "data: https://cdn.test/x?sig=0123456789\n\n", "", enforcers.CodeAnswerCredential},
+		"EG-108_xml":             {http.Header{"Content-Type": {"application/xml"}}, `<Location>https://cdn.test/x?a=b&amp;X-Amz-Signature=0123456789</Location>`, "", enforcers.CodeAnswerCredential},
+		"EG-108_atom":            {http.Header{"Content-Type": {"application/atom+xml"}}, `<link href="https://cdn.test/x?token=0123456789"/>`, "", enforcers.CodeAnswerCredential},
+		"EG-108_xhtml":           {http.Header{"Content-Type": {"application/xhtml+xml"}}, `<a href="https://cdn.test/x?token=0123456789"/>`, "", enforcers.CodeAnswerCredential},
+		"EG-108_vendor_html":     {http.Header{"Content-Type": {"application/vnd.pypi.simple.v1+html"}}, `<a href="https://cdn.test/x?token=0123456789">`, "", enforcers.CodeAnswerCredential},
+		"EG-108_no_type":         {http.Header{}, `https://cdn.test/x?token=0123456789`, "", enforcers.CodeAnswerCredential},
+		"EG-108_broken_type":     {http.Header{"Content-Type": {"text/html; charset"}}, `https://cdn.test/x?token=0123456789`, "", enforcers.CodeAnswerCredential},
+		"EG-78_broken_type":      {http.Header{"Content-Type": {"application/json; charset"}}, `{"token":"ghs_0123456789"}`, "", enforcers.CodeAnswerCredential},
+		"html":                   {http.Header{"Content-Type": {"text/html"}}, `<a href="/x?page=2&amp;q=token">token=0123456789 &amp; jwt</a>`, `<a href="/x?page=2&amp;q=token">token=0123456789 &amp; jwt</a>`, ""},
+		"binary":                 {http.Header{"Content-Type": {"application/octet-stream"}}, "https://cdn.test/x?token=0123456789", "https://cdn.test/x?token=0123456789", ""},
 		"EG-108_location":        {http.Header{"Location": {"https://cdn.test/x?X-Amz-Signature=0123456789"}}, "", "", enforcers.CodeAnswerCredential},
 		"EG-108_location_query":  {http.Header{"Location": {"https://cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
 		"EG-108_location_host":   {http.Header{"Location": {"//cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
@@ -186,6 +203,54 @@ func TestGuardAnswer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSignedURLSplit: EG-108. However an answer's bytes arrive, the value of a
+// signed URL does not reach the reader.
+func TestSignedURLSplit(t *testing.T) {
+	for name, c := range map[string][2]string{
+		"json": {"application/json", `{"u":"https://cdn.test/x?a=b\u0026key-pair-id=0123456789"}`},
+		"html": {"text/html", `<p> <a href="https://cdn.test/x?a=b&amp;x-amz-security-token&#x3d;0123456789">`},
+	} {
+		for kind, read := range map[string]func(io.Reader) io.Reader{"byte_by_byte": iotest.OneByteReader, "halves": iotest.HalfReader, "with_end": iotest.DataErrReader} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				resp := answerOf(http.Header{"Content-Type": {c[0]}}, "")
+				resp.Body = io.NopCloser(read(strings.NewReader(strings.Repeat("before ", 3000) + c[1])))
+				body, err := guardAnswer(resp, place(t), watching(), true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(body)
+				if string(problem.CodeOf(err)) != enforcers.CodeAnswerCredential || bytes.Contains(got, []byte("x?a=b")) && bytes.Contains(got, []byte("=0123")) {
+					t.Errorf("%v, read %q", err, got[max(0, len(got)-200):])
+				}
+			})
+		}
+	}
+}
+
+// TestTextDoesNotDelay: an event of a text stream ends with a line, and no
+// signed URL reaches across one.
+func TestTextDoesNotDelay(t *testing.T) {
+	r, w := io.Pipe()
+	resp := answerOf(http.Header{"Content-Type": {"text/event-stream"}}, "")
+	resp.Body = r
+	body, err := guardAnswer(resp, place(t), watching(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrote := make(chan struct{})
+	go func() {
+		defer close(wrote)
+		_, _ = io.WriteString(w, "data: https://bound.good.test/x?a=b\n\n")
+	}()
+	b := make([]byte, 100)
+	n, err := body.Read(b)
+	if err != nil || string(b[:n]) != "data: https://bound.good.test/x?a=b\n\n" {
+		t.Errorf("%q %v", b[:n], err)
+	}
+	<-wrote
+	_ = body.Close()
 }
 
 func TestGuardedPassesErrors(t *testing.T) {
