@@ -310,7 +310,7 @@ func (m *gits) createPull(ctx context.Context, g *enforcers.Gate, p git.PullRequ
 		return "", enforcers.Decision{}, err
 	}
 	sum := sha256.Sum256(args)
-	result, d, err := desk.Call(ctx, "scm.pr.create", "api-"+hex.EncodeToString(sum[:16]), args)
+	result, d, err := desk.CallOwn(ctx, "scm.pr.create", "api-"+hex.EncodeToString(sum[:16]), args)
 	if err != nil {
 		return "", d, err
 	}

@@ -202,7 +202,7 @@ func (d *desks) end(s gatekeeper.DoorSpec, g *enforcers.Gate, all []operations.O
 		}
 		args, err := json.Marshal(v)
 		if err == nil {
-			_, _, err = desk.Call(ctx, name, "on-end-"+name, args)
+			_, _, err = desk.CallOwn(ctx, name, "on-end-"+name, args)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("on_end: %s: %w", name, err))

@@ -57,11 +57,12 @@ func New(g *enforcers.Gate, operations []Operation) (*Desk, error) {
 	return d, nil
 }
 
+// keyForm is what an agent's key may be. It has no colon: see CallOwn.
 var keyForm = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// Call carries out one operation. The same key with the same arguments gives
-// the same result and has no second effect. The decision is zero when the gate
-// was not asked; an error is a *problem.Error.
+// Call carries out one operation under a key that the agent chose. The same key
+// with the same arguments gives the same result and has no second effect. The
+// decision is zero when the gate was not asked; an error is a *problem.Error.
 func (d *Desk) Call(ctx context.Context, name, key string, args []byte) (json.RawMessage, enforcers.Decision, error) {
 	p := d.by[name]
 	if p == nil {
@@ -70,6 +71,25 @@ func (d *Desk) Call(ctx context.Context, name, key string, args []byte) (json.Ra
 	if !keyForm.MatchString(key) {
 		return nil, enforcers.Decision{}, problem.New(CodeKey, "a call needs a key of its own", "Send Idempotency-Key: letters, digits, . _ and -, at most 64; the same one when you try again.")
 	}
+	return d.call(ctx, p, key, args)
+}
+
+// ownPrefix begins the keys of the node's own calls, and with them the marks that
+// these leave outside.
+const ownPrefix = "node:"
+
+// CallOwn is Call for what the node itself does for the session. Its keys are apart
+// from those that an agent can choose: an agent could otherwise write under the key
+// of the session's last words, which would then be found said.
+func (d *Desk) CallOwn(ctx context.Context, name, key string, args []byte) (json.RawMessage, enforcers.Decision, error) {
+	p := d.by[name]
+	if p == nil {
+		return nil, enforcers.Decision{}, problem.New(CodeUnlisted, "there is no such operation", "list operations of this node's connections only")
+	}
+	return d.call(ctx, p, ownPrefix+key, args)
+}
+
+func (d *Desk) call(ctx context.Context, p *prepared, key string, args []byte) (json.RawMessage, enforcers.Decision, error) {
 	canonical, err := p.arguments(args)
 	if err != nil {
 		return nil, enforcers.Decision{}, err
@@ -81,7 +101,7 @@ func (d *Desk) Call(ctx context.Context, name, key string, args []byte) (json.Ra
 			d.mu.Unlock()
 			return nil, enforcers.Decision{}, problem.New(enforcers.CodeRevoked, "the session has ended", "")
 		}
-		c = &called{name: name, args: canonical, done: make(chan struct{})}
+		c = &called{name: p.Name, args: canonical, done: make(chan struct{})}
 		d.calls[key] = c
 		// Whoever asked may leave; what was begun is carried to its end.
 		d.under.Go(func() {
@@ -94,7 +114,7 @@ func (d *Desk) Call(ctx context.Context, name, key string, args []byte) (json.Ra
 		d.mu.Unlock()
 	} else {
 		d.mu.Unlock()
-		if c.name != name || !bytes.Equal(c.args, canonical) {
+		if c.name != p.Name || !bytes.Equal(c.args, canonical) {
 			return nil, enforcers.Decision{}, problem.New(CodeKey, "the key was used for another call", "Use a new key for a new call.")
 		}
 	}

@@ -56,7 +56,7 @@ func (l Limits) or() Limits {
 // Call is one permitted call.
 type Call struct {
 	Session string
-	Key     string          // the caller's; unique in the session
+	Key     string          // unique in the session; the node's own have a colon, which no agent's has
 	Args    json.RawMessage // valid under the schema, without duplicate keys
 
 	mu      sync.Mutex

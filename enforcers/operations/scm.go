@@ -105,10 +105,17 @@ var word = regexp.MustCompile(`^[A-Za-z0-9_.]{1,64}$`)
 
 // mark stands at the end of what a session writes, so that a call that is tried
 // again finds it, and a reader knows who wrote it.
-func mark(c *Call) string { return fmt.Sprintf("\n\n<!-- gatehouse %s %s -->", c.Session, c.Key) }
+func mark(c *Call) string { return fmt.Sprintf("\n\n%s %s %s -->", markBegins, c.Session, c.Key) }
+
+const markBegins = "<!-- gatehouse"
 
 // plain takes out of a text what could pass for a mark of Gatehouse's own.
-func plain(s string) string { return strings.ReplaceAll(s, "<!-- gatehouse", "<!-- ") }
+func plain(s string) string {
+	for strings.Contains(s, markBegins) { // what is left may join to another
+		s = strings.ReplaceAll(s, markBegins, "<!-- ")
+	}
+	return s
+}
 
 func (g *GitHub) createPull(ctx context.Context, c *Call) (any, error) {
 	var a struct {
