@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -201,8 +202,9 @@ func (b *Bus) match(ctx context.Context, j *journal.Journal, enc Encode, all map
 			r.ends[subject] = h.last
 		}
 	}
-	for subject, h := range suspects {
-		return nil, b.fence(ctx, subject, h.next, OtherBytes)
+	// The same streams are the same finding at every start, which is stated once.
+	for _, subject := range slices.Sorted(maps.Keys(suspects)) {
+		return nil, b.fence(ctx, subject, suspects[subject].next, OtherBytes)
 	}
 	return r, b.ahead(ctx, j, enc, all, own)
 }
@@ -234,17 +236,21 @@ func (h *held) match(d key, trimmed bool) bool {
 // journal does not name may be another node's, unless it carries this node's
 // name.
 func (b *Bus) ahead(ctx context.Context, j *journal.Journal, enc Encode, all map[key]*held, own map[key]string) error {
+	var found []key
 	for k, h := range all {
-		subject, mine := own[k]
-		if h.seen && h.next == h.len() || !h.seen && !mine {
-			continue
+		if _, mine := own[k]; h.seen && h.next < h.len() || !h.seen && mine {
+			found = append(found, k)
 		}
-		if subject == "" {
-			subject = subjectIn(j, enc, k)
-		}
-		return b.fence(ctx, subject, h.next, StreamAhead)
 	}
-	return nil
+	if len(found) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(found, func(a, b key) int { return bytes.Compare(a[:], b[:]) })
+	subject := own[first]
+	if subject == "" {
+		subject = subjectIn(j, enc, first)
+	}
+	return b.fence(ctx, subject, all[first].next, StreamAhead)
 }
 
 // subjectIn finds the text of a subject whose key is k in the journal.
