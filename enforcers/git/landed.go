@@ -18,24 +18,9 @@ const (
 // Reconcile reads the references that git-upload-pack advertises (protocol
 // version 0) and says what became of a push, by object ids alone.
 func Reconcile(advertisement io.Reader, commands []quarantine.Command) (string, error) {
-	in := packets{r: advertisement, left: maxAdvertised}
-	now := map[string]string{}
-	flushes := 0
-	for flushes < 2 {
-		p, err := in.next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return "", errPkt // cut short: a reference that is not there may have been left out
-		case err != nil:
-			return "", err
-		case p.flush():
-			flushes++
-			continue
-		}
-		line, _, _ := strings.Cut(p.text(), "\x00")
-		if id, ref, ok := strings.Cut(line, " "); ok && quarantine.ObjectID(id) {
-			now[ref] = id
-		}
+	now, err := readRefs(advertisement)
+	if err != nil {
+		return "", err
 	}
 	landed, before := 0, 0
 	for _, c := range commands {
@@ -57,4 +42,29 @@ func Reconcile(advertisement io.Reader, commands []quarantine.Command) (string, 
 		return NotLanded, nil
 	}
 	return Unclear, nil
+}
+
+// readRefs reads the references that git-upload-pack advertises (protocol
+// version 0): object ids by name, what a tag stands for under its name with ^{}.
+func readRefs(advertisement io.Reader) (map[string]string, error) {
+	in := packets{r: advertisement, left: maxAdvertised}
+	refs := map[string]string{}
+	flushes := 0
+	for flushes < 2 {
+		p, err := in.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, errPkt // cut short: a reference that is not there may have been left out
+		case err != nil:
+			return nil, err
+		case p.flush():
+			flushes++
+			continue
+		}
+		line, _, _ := strings.Cut(p.text(), "\x00")
+		if id, ref, ok := strings.Cut(line, " "); ok && quarantine.ObjectID(id) {
+			refs[ref] = id
+		}
+	}
+	return refs, nil
 }

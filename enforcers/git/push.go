@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -161,6 +163,10 @@ func (m *Mediator) inspect(r *door.Request, h *host, repository Repository, t ta
 	if code := m.store(filepath.Join(dir, quarantine.PackFile), body, req.pack()); code != "" {
 		return dir, code
 	}
+	if job.Known, err = m.known(r, h, repository, t); err != nil {
+		m.o.Log.WarnContext(r.Context(), "the references of a repository could not be read for an inspection", slog.String("session", r.Gate.Session()), slog.Any("err", err))
+		return dir, CodeInspection
+	}
 	// The answer waits for it, and the client for the answer.
 	report, err := m.o.Push.Inspect.Inspect(r.Context(), job)
 	if err != nil {
@@ -252,6 +258,38 @@ func (m *Mediator) base(ctx context.Context, r *door.Request, h *host, repositor
 		err = m.fetchPack(ctx, r, h, repository, t, fetchWants(n, ""), to)
 	}
 	return err
+}
+
+// maxKnown bounds how many branches and tags a push is held against. What is
+// left out can only make more commits count as new.
+const maxKnown = 50_000
+
+// known returns what the repository's branches and tags point at, branches
+// first, by a git.fetch action of its own.
+func (m *Mediator) known(r *door.Request, h *host, repository Repository, t target) ([]string, error) {
+	t.op, t.service = opRefs, uploadPack
+	p, d := r.Gate.Decide(r.Context(), fetchAction(r.Gate, h, repository, t, 0))
+	if p == nil {
+		return nil, problem.New(problem.Code(d.Reason), "the repository may not be read for the inspection", "")
+	}
+	resp, err := send(r, p, outgoing(r.Context(), repository, t, 0, nil), opRefs, uploadPack)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	refs, err := readRefs(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, prefix := range []string{"refs/heads/", "refs/tags/"} {
+		for _, ref := range slices.Sorted(maps.Keys(refs)) {
+			if strings.HasPrefix(ref, prefix) && len(ids) < maxKnown {
+				ids = append(ids, refs[ref])
+			}
+		}
+	}
+	return ids, nil
 }
 
 // fetchWants is a fetch request of protocol version 2.

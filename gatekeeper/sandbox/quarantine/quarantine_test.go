@@ -7,6 +7,7 @@ import (
 	"compress/zlib"
 	"crypto/sha1" //nolint:gosec // git's own checksum
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -93,6 +94,67 @@ func TestFindings(t *testing.T) {
 			tip := r.commit("z", "z\n")
 			return pushed{r.pack([]string{tip}, []string{old}), branch(old, tip)}
 		}, want: quarantine.Report{Forced: []bool{false}, Changed: []string{".github/x.yml", "docs/x.yml", "z"}, Objects: 3}},
+		"M-21_unheld_tip": {push: func(r *repo) pushed { // the repository has it, and none of its branches
+			r.known = []string{r.git("rev-parse", "HEAD")}
+			return pushed{nil, branch(none, r.commit(".github/workflows/x.yml", "on: push\n"))}
+		}, want: quarantine.Report{Forced: []bool{false}, Changed: []string{".github/workflows/x.yml"}}},
+		"M-21_child_of_unheld": {push: func(r *repo) pushed {
+			held := r.git("rev-parse", "HEAD")
+			there := r.commit(".github/workflows/x.yml", "on: push\n")
+			there = r.commit("b", there)
+			tip := r.commit("a", "a\n")
+			pack := r.pack([]string{tip}, []string{there})
+			r.known = []string{held}
+			return pushed{pack, branch(none, tip)}
+		}, want: quarantine.Report{Forced: []bool{false}, Changed: []string{".github/workflows/x.yml", "a", "b"}, Objects: 3}},
+		"M-21_merge_of_unheld": {push: func(r *repo) pushed {
+			held := r.git("rev-parse", "HEAD")
+			r.git("checkout", "-q", "-b", "outsider")
+			theirs := r.commit(".github/workflows/x.yml", "on: push\n")
+			r.git("checkout", "-q", "main")
+			old := r.commit("mine", "m\n")
+			r.git("merge", "-q", "--no-edit", "outsider")
+			tip := r.git("rev-parse", "HEAD")
+			pack := r.pack([]string{tip}, []string{old, theirs})
+			r.known = []string{held}
+			return pushed{pack, branch(old, tip)}
+		}, want: quarantine.Report{Forced: []bool{false}, Changed: []string{".github/workflows/x.yml"}, Objects: 2}},
+		"M-21_tag_of_unheld": {push: func(r *repo) pushed {
+			held := r.git("rev-parse", "HEAD")
+			there := r.commit(".github/workflows/x.yml", "on: push\n")
+			r.git("tag", "-a", "-m", "x", "v1")
+			pack := r.pack([]string{"v1"}, []string{there})
+			r.known = []string{held}
+			return pushed{pack, []quarantine.Command{{Ref: "refs/tags/v1", Old: none, New: r.git("rev-parse", "v1")}}}
+		}, want: quarantine.Report{Forced: []bool{false}, Changed: []string{".github/workflows/x.yml"}, Objects: 1}},
+		"M-21_nothing_in_common": {push: func(r *repo) pushed {
+			r.known = []string{r.git("rev-parse", "HEAD")}
+			r.git("checkout", "-q", "--orphan", "other")
+			return pushed{nil, branch(none, r.commit("a", "a\n"))}
+		}, want: quarantine.Report{Forced: []bool{false}, Changed: []string{"README", "a", "src/main.go"}}},
+		"M-21_behind_a_branch": {push: func(r *repo) pushed { // the repository's own, however old
+			r.commit(".github/workflows/x.yml", "on: push\n")
+			at := r.commit("a", "a\n")
+			r.known = []string{r.commit("b", "b\n")}
+			return pushed{nil, branch(none, at)}
+		}, want: quarantine.Report{Forced: []bool{false}, Changed: []string{}}},
+		"M-21_too_many_unheld": {push: func(r *repo) pushed {
+			r.known = []string{r.git("rev-parse", "HEAD")}
+			var in strings.Builder
+			for n := range 257 {
+				fmt.Fprintf(&in, "commit refs/heads/outsider\ncommitter t <t@example.com> %d +0000\ndata 1\nx\n", 1700000000+n)
+				if n == 0 {
+					fmt.Fprintln(&in, "from refs/heads/main")
+				}
+				fmt.Fprintf(&in, "M 100644 inline a\ndata %d\n%d\n", len(fmt.Sprint(n)), n)
+			}
+			r.in(in.String(), "fast-import", "--quiet")
+			return pushed{nil, branch(none, r.git("rev-parse", "outsider"))}
+		}, want: quarantine.Report{Refused: quarantine.Unheld}},
+		"M-21_tag_to_a_blob": {push: func(r *repo) pushed {
+			blob := r.in("x", "hash-object", "-w", "--stdin")
+			return pushed{nil, []quarantine.Command{{Ref: "refs/tags/v1", Old: none, New: blob}}}
+		}, want: quarantine.Report{Refused: quarantine.Unfit}},
 		"deleted": {push: func(r *repo) pushed {
 			return pushed{nil, branch(r.git("rev-parse", "HEAD"), none)}
 		}, want: quarantine.Report{Forced: []bool{false}, Changed: []string{}}},

@@ -65,13 +65,14 @@ func runner(t *testing.T) *quarantine.Runner {
 
 // repo is a real repository with a history to push from.
 type repo struct {
-	t   *testing.T
-	dir string
+	t     *testing.T
+	dir   string
+	known []string // what the last pack was made against: its branches and tags
 }
 
 func newRepo(t *testing.T) *repo {
 	t.Helper()
-	r := &repo{t, t.TempDir()}
+	r := &repo{t: t, dir: t.TempDir()}
 	r.git("init", "-q", "-b", "main")
 	r.commit("README", "hello\n")
 	r.commit("src/main.go", "package main\n")
@@ -122,6 +123,7 @@ func (r *repo) commit(path, content string) string {
 // pack packs what leads to want and not to have.
 func (r *repo) pack(want, have []string, extra ...string) []byte {
 	r.t.Helper()
+	r.known = have
 	revs := strings.Join(want, "\n") + "\n"
 	for _, h := range have {
 		revs += "^" + h + "\n"
@@ -161,6 +163,12 @@ func inspect(t *testing.T, q *quarantine.Runner, r *repo, pack []byte, question 
 	t.Helper()
 	dir := t.TempDir()
 	question.Pack = pack != nil
+	question.Known = append(question.Known, r.known...)
+	for _, c := range question.Commands {
+		if c.Old != none {
+			question.Known = append(question.Known, c.Old)
+		}
+	}
 	if pack != nil {
 		if err := os.WriteFile(filepath.Join(dir, quarantine.PackFile), pack, 0o644); err != nil {
 			t.Fatal(err)
