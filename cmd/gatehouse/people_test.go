@@ -42,7 +42,8 @@ type person struct {
 	token string // "" = by the browser's cookie
 }
 
-// logsIn goes to the provider and back. idpAt is where the provider really is.
+// logsIn goes to the provider and back, and proves itself there: this provider does
+// not say when somebody did. idpAt is where it really is.
 func logsIn(t *testing.T, n *liveNode, idp *mockoidc.MockOIDC, idpAt, name, group string) *person {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -58,7 +59,7 @@ func logsIn(t *testing.T, n *liveNode, idp *mockoidc.MockOIDC, idpAt, name, grou
 	t.Cleanup(transport.CloseIdleConnections)
 	p := &person{t: t, name: name, n: n, http: &http.Client{Jar: jar, Transport: transport}}
 	idp.QueueUser(&mockoidc.MockUser{Subject: name, Email: name + "@example.com", EmailVerified: true, Groups: []string{group}})
-	r, err := p.http.Get("http://" + n.operator + "/login/oidc?to=/ui/")
+	r, err := p.http.Get("http://" + n.operator + "/login/oidc?again=1&to=/ui/")
 	if err != nil {
 		t.Fatal(err)
 	}

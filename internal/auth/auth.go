@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"crypto/cipher"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -35,7 +36,7 @@ type Identity struct {
 	Roles  []Role
 	Kind   string
 	Token  string    // id of the API token used, "" if none
-	At     time.Time // when the person last proved who they are
+	At     time.Time // when the person last proved who they are; zero when nobody says so
 	CSRF   string    // what a form must send back as csrf; "" for tokens and the socket
 }
 
@@ -60,7 +61,7 @@ type Options struct {
 	URL      string // of the operator listener as people open it: http://127.0.0.1:8081
 	Loopback bool   // it is bound to a loopback address: one-time links work
 	OIDC     *OIDC  // nil: nobody logs in at a provider
-	Store    Store  // nil: no tokens
+	Store    Store  // of tokens and accounts; nil: no tokens, and no OIDC
 	// Note is called before a token is made or revoked and writes the receipt.
 	Note  func(ctx context.Context, step, subject string, by Identity) error
 	Home  string // where a login ends, "" = /ui/
@@ -75,10 +76,15 @@ type Auth struct {
 	mu       sync.Mutex
 	links    map[[32]byte]link
 	logins   map[[32]byte]login
-	pending  map[[32]byte]pending
 	tokens   map[[32]byte]*Token
 	failures map[string]failures
 	provider *provider // made at the first login
+
+	sealer cipher.AEAD // of pending logins
+
+	binding   sync.Mutex         // guards what follows
+	bySubject map[string]account // of the provider
+	byPerson  map[string]string  // subject
 }
 
 type link struct {
@@ -91,7 +97,7 @@ type login struct {
 	expires time.Time
 }
 
-// New checks the options and reads the tokens.
+// New checks the options and reads the store.
 func New(o Options) (*Auth, error) {
 	if o.URL == "" {
 		return nil, errors.New("auth: no URL")
@@ -109,18 +115,27 @@ func New(o Options) (*Auth, error) {
 		if err := o.OIDC.check(); err != nil {
 			return nil, err
 		}
+		if o.Store == nil {
+			return nil, errors.New("auth: OIDC needs a store")
+		}
 	}
-	a := &Auth{o: o, links: map[[32]byte]link{}, logins: map[[32]byte]login{}, pending: map[[32]byte]pending{}, tokens: map[[32]byte]*Token{}, failures: map[string]failures{}}
-	return a, a.loadTokens()
+	sealer, err := newSeal()
+	if err != nil {
+		return nil, err
+	}
+	a := &Auth{
+		o: o, links: map[[32]byte]link{}, logins: map[[32]byte]login{}, tokens: map[[32]byte]*Token{}, failures: map[string]failures{},
+		sealer: sealer, bySubject: map[string]account{}, byPerson: map[string]string{},
+	}
+	return a, a.load()
 }
 
 // Lives of what is given out, and how many there may be at a time.
 const (
-	linkLife   = time.Minute
-	loginLife  = 12 * time.Hour
-	maxLinks   = 16
-	maxLogins  = 1024
-	maxPending = 256
+	linkLife  = time.Minute
+	loginLife = 12 * time.Hour
+	maxLinks  = 16
+	maxLogins = 1024
 )
 
 // Cookies.
@@ -172,9 +187,6 @@ var errLink = problem.New(problem.LoginLinkInvalid, "this login link was used or
 // OpenLink turns a link's token into a login and sets its cookie. The link is
 // spent whatever happens next.
 func (a *Auth) OpenLink(w http.ResponseWriter, r *http.Request, token string) error {
-	if err := a.attempt(r); err != nil {
-		return err
-	}
 	now := a.o.Clock()
 	a.mu.Lock()
 	k := digest(token)
@@ -182,8 +194,7 @@ func (a *Auth) OpenLink(w http.ResponseWriter, r *http.Request, token string) er
 	delete(a.links, k)
 	a.mu.Unlock()
 	if !a.o.Loopback || !ok || !now.Before(l.expires) {
-		a.failed(r)
-		return errLink
+		return a.failed(r, errLink)
 	}
 	if !a.start(w, Identity{Person: l.name, Name: l.name, Roles: Roles, Kind: KindLink, At: now}) {
 		return problem.New(problem.Unavailable, "too many people are logged in", "Log out somewhere.")
@@ -228,17 +239,12 @@ func (a *Auth) Identify(r *http.Request) (Identity, error) {
 	nobody := problem.New(problem.Unauthenticated, "no login session", "Run gatehouse login on the node's machine and open the link, or log in.")
 	if h := r.Header.Values("Authorization"); len(h) > 0 {
 		token, ok := strings.CutPrefix(h[0], "Bearer ")
-		if err := a.attempt(r); err != nil {
-			return Identity{}, err
-		}
 		if !ok || len(h) > 1 {
-			a.failed(r)
-			return Identity{}, nobody
+			return Identity{}, a.failed(r, nobody)
 		}
 		id, ok := a.bearer(token)
 		if !ok {
-			a.failed(r)
-			return Identity{}, problem.New(problem.Unauthenticated, "the token does not hold", "It may have expired or been revoked.")
+			return Identity{}, a.failed(r, problem.New(problem.Unauthenticated, "the token does not hold", "It may have expired or been revoked."))
 		}
 		return id, nil
 	}
@@ -275,7 +281,7 @@ type failures struct {
 }
 
 // Bounds of failed logins of one peer in a minute. The address is for counting
-// only; nothing is allowed by it.
+// only; nothing is allowed or refused by it.
 const (
 	maxFailures = 20
 	maxPeers    = 4096
@@ -289,18 +295,11 @@ func peer(r *http.Request) string {
 	return host
 }
 
-// attempt refuses a peer that has failed too often.
-func (a *Auth) attempt(r *http.Request) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	f, ok := a.failures[peer(r)]
-	if ok && f.n >= maxFailures && a.o.Clock().Sub(f.since) < time.Minute {
-		return problem.New(problem.RateLimited, "too many failed logins", "Wait a minute.")
-	}
-	return nil
-}
-
-func (a *Auth) failed(r *http.Request) {
+// failed counts a failed attempt and returns what to answer: err, or for a peer that
+// has failed too often that it has. What holds is never counted and never refused
+// for the failures of others behind the same address: 256 random bits are not
+// guessed, however often one may try.
+func (a *Auth) failed(r *http.Request, err error) error {
 	now := a.o.Clock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -308,11 +307,15 @@ func (a *Auth) failed(r *http.Request) {
 	if now.Sub(f.since) >= time.Minute {
 		f = failures{since: now}
 	}
+	if f.n >= maxFailures {
+		return problem.New(problem.RateLimited, "too many failed logins", "Wait a minute.")
+	}
 	f.n++
 	if len(a.failures) >= maxPeers {
 		clear(a.failures) // a flood from everywhere is not what this bounds
 	}
 	a.failures[peer(r)] = f
+	return err
 }
 
 type identityKey struct{}

@@ -1,7 +1,10 @@
 package auth_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -51,10 +54,72 @@ type world struct {
 	idp   *mockoidc.MockOIDC
 	srv   *httptest.Server
 	store *memory
+	exit  *http.Transport
 	notes []string
 	mu    sync.Mutex
 	now   time.Time
 	opts  auth.Options
+
+	// What the provider says of when somebody proved themselves: nothing, like
+	// mockoidc, unless it is set.
+	authTime func() int64
+	says     bool // it is in the provider's description
+}
+
+// RoundTrip is the way to the provider, and back with what it says.
+func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := w.exit.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case w.says && strings.HasSuffix(r.URL.Path, "/openid-configuration"):
+		b = bytes.Replace(b, []byte(`"claims_supported":[`), []byte(`"claims_supported":["auth_time",`), 1)
+	case w.authTime != nil && strings.HasSuffix(r.URL.Path, "/token"):
+		if b, err = w.timed(b); err != nil {
+			return nil, err
+		}
+	}
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
+	resp.Header.Del("Content-Length")
+	return resp, nil
+}
+
+// timed signs the ID token of a token answer anew, with auth_time.
+func (w *world) timed(b []byte) ([]byte, error) {
+	answer := map[string]any{}
+	if err := json.Unmarshal(b, &answer); err != nil {
+		return nil, err
+	}
+	raw, _ := answer["id_token"].(string)
+	parts := strings.Split(raw, ".")
+	if len(parts) != 3 {
+		return b, nil
+	}
+	plain, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return nil, err
+	}
+	var claims struct {
+		*mockoidc.IDTokenClaims
+		Email         string   `json:"email"`
+		EmailVerified bool     `json:"email_verified"`
+		Groups        []string `json:"groups"`
+		AuthTime      int64    `json:"auth_time"`
+	}
+	if err := json.Unmarshal(plain, &claims); err != nil {
+		return nil, err
+	}
+	claims.AuthTime = w.authTime()
+	if answer["id_token"], err = w.idp.Keypair.SignJWT(&claims); err != nil {
+		return nil, err
+	}
+	return json.Marshal(answer)
 }
 
 func newWorld(t *testing.T, change func(*auth.OIDC)) *world {
@@ -64,7 +129,7 @@ func newWorld(t *testing.T, change func(*auth.OIDC)) *world {
 	if w.idp, err = mockoidc.Run(); err != nil {
 		t.Fatal(err)
 	}
-	exit := &http.Transport{}
+	w.exit = &http.Transport{}
 	mux := http.NewServeMux()
 	fail := func(rw http.ResponseWriter, err error) {
 		if err != nil {
@@ -92,7 +157,7 @@ func newWorld(t *testing.T, change func(*auth.OIDC)) *world {
 	})
 	w.srv = httptest.NewServer(mux)
 	o := &auth.OIDC{
-		Issuer: w.idp.Issuer(), ClientID: w.idp.ClientID, Secret: secret.FromString(w.idp.ClientSecret), Scopes: []string{"groups"}, Exit: exit,
+		Issuer: w.idp.Issuer(), ClientID: w.idp.ClientID, Secret: secret.FromString(w.idp.ClientSecret), Scopes: []string{"groups"}, Exit: w,
 		Roles: map[string][]auth.Role{"eng": {auth.Reviewer}, "sec": {auth.Approver, auth.Operator}},
 	}
 	if change != nil {
@@ -112,7 +177,7 @@ func newWorld(t *testing.T, change func(*auth.OIDC)) *world {
 	t.Cleanup(func() {
 		w.srv.Close()
 		_ = w.idp.Shutdown()
-		exit.CloseIdleConnections()
+		w.exit.CloseIdleConnections()
 	})
 	return w
 }
@@ -247,27 +312,31 @@ func TestCallbackIsBound(t *testing.T) {
 	}
 }
 
+// identity is who a browser's cookie says it is.
+func (w *world) identity(b *http.Client) auth.Identity {
+	w.t.Helper()
+	u, err := url.Parse(w.srv.URL)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	for _, c := range b.Jar.Cookies(u) {
+		r.AddCookie(c)
+	}
+	id, err := w.Identify(r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return id
+}
+
 func TestLogInAgain(t *testing.T) {
 	w := newWorld(t, nil)
+	w.authTime = func() int64 { return w.opts.Clock().Unix() }
 	b := w.browser()
 	w.idp.QueueUser(user("ann@example.com", "eng"))
 	w.get(b, "/login/oidc")
-	identity := func() auth.Identity {
-		t.Helper()
-		u, err := url.Parse(w.srv.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := httptest.NewRequest(http.MethodGet, "/", nil)
-		for _, c := range b.Jar.Cookies(u) {
-			r.AddCookie(c)
-		}
-		id, err := w.Identify(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return id
-	}
+	identity := func() auth.Identity { return w.identity(b) }
 	if !identity().Fresh(w.now) {
 		t.Error("a new login is stale")
 	}

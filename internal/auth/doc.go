@@ -2,7 +2,7 @@
 // log in at an OpenID provider, API tokens that stand for their owner, and the
 // one-time links of the node's own machine. It reads cookies, bearer tokens and
 // the provider's answers; it writes cookies and, through its Store, digests of
-// tokens. It must never keep a token or cookie itself, trust a peer address, take
+// tokens and whom each account of the provider is. It must never keep a token or cookie itself, trust a peer address, take
 // a name that nobody vouched for, or let one person appear under two names.
 //
 // Whoever may open the node's socket, or a link made there, is "local": an

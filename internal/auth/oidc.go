@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"html"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -54,19 +56,8 @@ func (o *OIDC) check() error {
 type provider struct {
 	verifier *oidc.IDTokenVerifier
 	config   oauth2.Config
+	says     atomic.Bool // it says when a person proved themselves (auth_time)
 }
-
-// pending is a login that has gone to the provider.
-type pending struct {
-	browser  [32]byte // digest of the cookie of the browser that began it
-	nonce    string
-	verifier string
-	to       string
-	again    string // person who must prove themselves again, "" for a new login
-	expires  time.Time
-}
-
-const pendingLife = 10 * time.Minute
 
 // HasOIDC reports whether people can log in at a provider.
 func (a *Auth) HasOIDC() bool { return a.o.OIDC != nil }
@@ -92,6 +83,12 @@ func (a *Auth) discovered(ctx context.Context) (*provider, error) {
 	if err != nil {
 		return nil, problem.Wrap(err, problem.Unavailable, "the identity provider does not answer", "try again; the operator's log says more")
 	}
+	var known struct {
+		Claims []string `json:"claims_supported"`
+	}
+	if err := found.Claims(&known); err != nil {
+		return nil, problem.Wrap(err, problem.Unavailable, "the identity provider's description can't be read", "the operator's log says more")
+	}
 	p = &provider{
 		verifier: found.Verifier(&oidc.Config{ClientID: a.o.OIDC.ClientID, Now: a.o.Clock}),
 		config: oauth2.Config{
@@ -99,6 +96,7 @@ func (a *Auth) discovered(ctx context.Context) (*provider, error) {
 			RedirectURL: strings.TrimSuffix(a.o.URL, "/") + "/login/oidc/callback", Scopes: append([]string{oidc.ScopeOpenID, "email", "profile"}, a.o.OIDC.Scopes...),
 		},
 	}
+	p.says.Store(slices.Contains(known.Claims, authTime))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.provider == nil {
@@ -108,50 +106,41 @@ func (a *Auth) discovered(ctx context.Context) (*provider, error) {
 }
 
 // Begin sends a browser to the provider. to is the page to come back to; again
-// asks the provider to have the person prove themselves anew.
+// asks the provider to have the person prove themselves anew: the one who is logged
+// in, or whoever it is when nobody is.
 func (a *Auth) Begin(w http.ResponseWriter, r *http.Request, to string, again bool) error {
 	if a.o.OIDC == nil {
 		return problem.New(problem.NotFound, "this node has no identity provider", "run gatehouse login on its machine")
-	}
-	if err := a.attempt(r); err != nil {
-		return err
 	}
 	p, err := a.discovered(r.Context())
 	if err != nil {
 		return err
 	}
-	now := a.o.Clock()
-	state, browser := random(), random()
-	x := pending{browser: digest(browser), nonce: random(), verifier: oauth2.GenerateVerifier(), to: a.local(to), expires: now.Add(pendingLife)}
-	options := []oauth2.AuthCodeOption{oidc.Nonce(x.nonce), oauth2.S256ChallengeOption(x.verifier)}
+	x := pending{State: random(), Nonce: random(), Verifier: oauth2.GenerateVerifier(), To: a.local(to), Prompted: again, Began: a.o.Clock()}
+	options := []oauth2.AuthCodeOption{oidc.Nonce(x.Nonce), oauth2.S256ChallengeOption(x.Verifier)}
 	if again {
-		id, err := a.Identify(r)
-		if err != nil || id.Kind != KindOIDC {
-			return problem.New(problem.Unauthenticated, "nobody is logged in here who could log in again", "log in")
+		if id, err := a.Identify(r); err == nil && id.Kind == KindOIDC {
+			x.Again = id.Person
 		}
-		x.again = id.Person
 		options = append(options, oauth2.SetAuthURLParam("prompt", "login"), oauth2.SetAuthURLParam("max_age", "0"))
 	}
-	a.mu.Lock()
-	expired(a.pending, func(y pending) bool { return !now.Before(y.expires) })
-	full := len(a.pending) >= maxPending
-	if !full {
-		a.pending[digest(state)] = x
-	}
-	a.mu.Unlock()
-	if full {
-		return problem.New(problem.Unavailable, "too many logins are under way", "wait a minute")
+	sealed, err := a.seal(x)
+	if err != nil {
+		return err
 	}
 	// Lax, because the provider's redirect back is a navigation from another site.
-	http.SetCookie(w, a.cookie(pendingName, browser, int(pendingLife/time.Second), http.SameSiteLaxMode))
-	http.Redirect(w, r, p.config.AuthCodeURL(state, options...), http.StatusSeeOther)
+	http.SetCookie(w, a.cookie(pendingName, sealed, int(pendingLife/time.Second), http.SameSiteLaxMode))
+	http.Redirect(w, r, p.config.AuthCodeURL(x.State, options...), http.StatusSeeOther)
 	return nil
 }
+
+// maxTo bounds the page to come back to: browsers take cookies of 4 KiB.
+const maxTo = 2000
 
 // local returns a page of this listener, whatever a link asked for.
 func (a *Auth) local(to string) string {
 	u, err := url.Parse(to)
-	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(to, "/ui/") || strings.ContainsAny(to, "\\\r\n") || strings.HasPrefix(to, "//") {
+	if err != nil || len(to) > maxTo || u.IsAbs() || u.Host != "" || !strings.HasPrefix(to, "/ui/") || strings.ContainsAny(to, "\\\r\n") || strings.HasPrefix(to, "//") {
 		return a.o.Home
 	}
 	return to
@@ -166,16 +155,12 @@ func (a *Auth) Finish(w http.ResponseWriter, r *http.Request) error {
 	if a.o.OIDC == nil {
 		return problem.New(problem.NotFound, "this node has no identity provider", "")
 	}
-	if err := a.attempt(r); err != nil {
-		return err
-	}
 	x, id, err := a.answer(r)
 	if err != nil {
-		a.failed(r)
 		a.o.Log.WarnContext(r.Context(), "login refused", slog.Any("err", err))
 		return err
 	}
-	if x.again != "" {
+	if x.Again != "" {
 		a.Logout(w, r)
 	}
 	if !a.start(w, id) {
@@ -185,7 +170,7 @@ func (a *Auth) Finish(w http.ResponseWriter, r *http.Request) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'")
-	to := html.EscapeString(x.to)
+	to := html.EscapeString(x.To)
 	fmt.Fprintf(w, `<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url=%s"><title>Logged in</title><p><a href="%s">Go on</a></p></html>`, to, to)
 	return nil
 }
@@ -194,17 +179,13 @@ func (a *Auth) answer(r *http.Request) (x pending, id Identity, err error) {
 	q := r.URL.Query()
 	c, err := r.Cookie(pendingName)
 	if err != nil {
-		return x, id, errLogin
+		return x, id, a.failed(r, errLogin)
 	}
 	now := a.o.Clock()
-	a.mu.Lock()
-	k := digest(q.Get("state"))
-	x, ok := a.pending[k]
-	delete(a.pending, k) // once, whatever happens next
-	a.mu.Unlock()
+	x, ok := a.unseal(c.Value)
 	// The browser that comes back must be the one that left (login CSRF).
-	if !ok || !now.Before(x.expires) || digest(c.Value) != x.browser {
-		return x, id, errLogin
+	if !ok || now.Sub(x.Began) >= pendingLife || subtle.ConstantTimeCompare([]byte(q.Get("state")), []byte(x.State)) != 1 {
+		return x, id, a.failed(r, errLogin)
 	}
 	if q.Get("error") != "" || q.Get("code") == "" {
 		return x, id, errLogin
@@ -214,7 +195,7 @@ func (a *Auth) answer(r *http.Request) (x pending, id Identity, err error) {
 		return x, id, err
 	}
 	ctx := a.client(r.Context())
-	got, err := p.config.Exchange(ctx, q.Get("code"), oauth2.VerifierOption(x.verifier))
+	got, err := p.config.Exchange(ctx, q.Get("code"), oauth2.VerifierOption(x.Verifier))
 	if err != nil {
 		return x, id, problem.Wrap(err, problem.LoginRefused, errLogin.Msg, errLogin.Hint)
 	}
@@ -223,25 +204,59 @@ func (a *Auth) answer(r *http.Request) (x pending, id Identity, err error) {
 	if err != nil {
 		return x, id, problem.Wrap(err, problem.LoginRefused, errLogin.Msg, errLogin.Hint)
 	}
-	if t.Nonce != x.nonce {
+	if t.Nonce != x.Nonce {
 		return x, id, errLogin
 	}
 	claims := map[string]any{}
 	if err := t.Claims(&claims); err != nil {
 		return x, id, problem.Wrap(err, problem.LoginRefused, errLogin.Msg, errLogin.Hint)
 	}
-	id, err = a.identity(claims, now)
-	if err == nil && x.again != "" && id.Person != x.again {
-		err = problem.New(problem.LoginRefused, "that is another person than the one who is logged in", "log out first")
+	if id, err = a.identity(claims); err != nil {
+		return x, id, err
 	}
-	if at, ok := claims["auth_time"].(float64); err == nil && x.again != "" && ok && now.Sub(time.Unix(int64(at), 0)) > freshFor {
-		err = problem.New(problem.LoginRefused, "the identity provider did not ask again", "log out there and log in again")
+	if x.Again != "" && id.Person != x.Again {
+		return x, id, problem.New(problem.LoginRefused, "that is another person than the one who is logged in", "log out first")
 	}
-	return x, id, err
+	if id.At, err = p.proved(claims, x, now); err != nil {
+		return x, id, err
+	}
+	return x, id, a.bind(r.Context(), t.Subject, id.Person)
+}
+
+const (
+	authTime = "auth_time" // claim: when the person proved who they are
+	maxSkew  = time.Minute // of the provider's clock
+)
+
+// proved returns when the person proved who they are. A provider that knows them
+// from an earlier visit answers at once, so a login alone says nothing of that: the
+// provider says when, or it was asked to have them do it anew. One that can say when
+// must then (OpenID Connect Core, 3.1.2.1: max_age); of one that can't, it is no
+// earlier than the login's beginning. Zero is unknown, and never fresh.
+func (p *provider) proved(claims map[string]any, x pending, now time.Time) (time.Time, error) {
+	said, there := claims[authTime]
+	seconds, _ := said.(float64)
+	at := time.Unix(int64(min(max(seconds, 0), 1<<40)), 0)
+	switch {
+	case seconds > 0 && !at.After(now.Add(maxSkew)):
+		p.says.Store(true)
+		if at.After(now) {
+			at = now
+		}
+		if x.Prompted && now.Sub(at) >= freshFor {
+			return at, problem.New(problem.LoginRefused, "the identity provider did not ask again", "log out there and log in again")
+		}
+		return at, nil
+	case !x.Prompted:
+		return time.Time{}, nil
+	case there || p.says.Load():
+		return time.Time{}, problem.New(problem.LoginRefused, "the identity provider does not say when it asked", "have it send auth_time in ID tokens, and look at its clock")
+	}
+	return x.Began, nil
 }
 
 // identity turns a verified token's claims into a person with roles.
-func (a *Auth) identity(claims map[string]any, now time.Time) (Identity, error) {
+func (a *Auth) identity(claims map[string]any) (Identity, error) {
 	o := a.o.OIDC
 	person, _ := claims[o.Person].(string)
 	if o.Person == "email" {
@@ -268,7 +283,7 @@ func (a *Auth) identity(claims map[string]any, now time.Time) (Identity, error) 
 	if shown == "" {
 		shown = person
 	}
-	return Identity{Person: person, Name: shown, Roles: roles, Kind: KindOIDC, At: now}, nil
+	return Identity{Person: person, Name: shown, Roles: roles, Kind: KindOIDC}, nil
 }
 
 func groups(v any) []string {

@@ -13,8 +13,8 @@ import (
 	"gatehouse/internal/problem"
 )
 
-// Store keeps the records of tokens where nobody outside the node reads them: the
-// journal's private records. A record holds a token's digest, never the token.
+// Store keeps the records of tokens and accounts where nobody outside the node reads
+// them: the journal's private records. A record holds a token's digest, never the token.
 type Store interface {
 	// Append returns when the record is durable.
 	Append(ctx context.Context, record []byte) error
@@ -49,18 +49,27 @@ const (
 	tokenPrefix       = "gatehouse_at_"
 )
 
-func (a *Auth) loadTokens() error {
+// load reads the store.
+func (a *Auth) load() error {
 	if a.o.Store == nil {
 		return nil
 	}
 	for b, err := range a.o.Store.All() {
 		if err != nil {
-			return fmt.Errorf("couldn't read the tokens: %w", err)
+			return fmt.Errorf("couldn't read the tokens and accounts: %w", err)
 		}
-		var r record
-		if err := json.Unmarshal(b, &r); err != nil {
-			return fmt.Errorf("couldn't read a token: %w", err)
+		var s struct { // a token, or an account
+			record
+			accountRecord
 		}
+		if err := json.Unmarshal(b, &s); err != nil {
+			return fmt.Errorf("couldn't read a token or account: %w", err)
+		}
+		if s.Account != nil {
+			a.learn(*s.Account)
+			continue
+		}
+		r := s.record
 		d, err := hex.DecodeString(r.Digest)
 		if err != nil || len(d) != 32 {
 			return fmt.Errorf("token %s has no digest", r.ID)

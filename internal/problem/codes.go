@@ -54,4 +54,5 @@ const (
 	Forbidden        Code = "forbidden"         // the role does not allow it
 	LoginAgain       Code = "login_again"       // the step needs a login that is minutes old
 	LoginRefused     Code = "login_refused"     // the identity provider's answer does not hold, or gives no role
+	PersonChanged    Code = "person_changed"    // the account is known under another name, or the name under another account
 )

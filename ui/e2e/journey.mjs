@@ -32,7 +32,7 @@ async function person(name) {
   page.setDefaultTimeout(180_000);
   page.on("pageerror", (e) => { throw e; });
   if (!existsSync(file)) {
-    await page.goto(origin + "/login?to=/ui/");
+    await page.goto(origin + "/login?again=1&to=/ui/");
     await Promise.all([page.waitForURL(/\/ui\/$/), page.click("a[href^='/login/oidc']")]);
     check((await page.textContent(".who")).trim() === name + "@example.com", `${name} is ${await page.textContent(".who")}`);
     await context.storageState({ path: file });
