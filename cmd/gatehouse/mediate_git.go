@@ -85,6 +85,7 @@ func newGits(p parts) (*gits, error) {
 				return nil, err
 			}
 			host.API, host.APIPath, host.GraphQLPath = api, strings.TrimSuffix(base.Path, "/"), "/graphql"
+			host.Static = c.App == nil
 			if host.APIPath != "" {
 				host.GraphQLPath = "/api/graphql" // an Enterprise Server's
 			}

@@ -5,6 +5,7 @@ package git_test
 import (
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	neturl "net/url"
@@ -136,6 +137,7 @@ func TestGraphQL(t *testing.T) {
 		}
 		return `{"query":` + string(q) + `,"variables":` + variables + `}`
 	}
+	below := func(fields string) string { return body(`{repository(owner:"acme",name:"shop"){`+fields+`}}`, "") }
 	for name, c := range map[string]struct {
 		body string
 		ok   bool
@@ -166,6 +168,19 @@ func TestGraphQL(t *testing.T) {
 		"batch":                         {`[{"query":"{rateLimit{cost}}"}]`, false},
 		"persisted":                     {`{"query":"{rateLimit{cost}}","extensions":{"persistedQuery":{}}}`, false},
 		"not_json":                      {`query={rateLimit{cost}}`, false},
+		"owner_is_named":                {below(`owner{login ... on Organization{name}} parent{nameWithOwner owner{login}}`), true},
+		"M-11_owner":                    {below(`owner{... on Organization{repository(name:"other"){object(expression:"HEAD:secret"){... on Blob{text}}}}}`), false},
+		"M-11_owner_repositories":       {below(`owner{repositories(first:9){nodes{name}}}`), false},
+		"M-11_parent":                   {below(`parent{object(expression:"HEAD:secret"){... on Blob{text}}}`), false},
+		"M-11_forks":                    {below(`forks(first:9){nodes{name}}`), false},
+		"M-11_author":                   {below(`pullRequests(first:9){nodes{author{... on User{repositories(first:9){nodes{name}}}}}}`), false},
+		"M-11_head_repository":          {below(`pullRequest(number:1){headRepository{pullRequests(first:9){nodes{body}}}}`), false},
+		"M-11_associated":               {below(`object(expression:"HEAD"){... on Commit{associatedPullRequests(first:9){nodes{body}}}}`), false},
+		"M-11_timeline":                 {below(`issue(number:1){timelineItems(first:9){nodes{... on CrossReferencedEvent{source{... on Issue{body}}}}}}`), false},
+		"M-11_linked_issue":             {below(`pullRequest(number:1){closingIssuesReferences(first:9){nodes{body}}}`), false},
+		"M-11_in_a_fragment":            {body(`{repository(owner:"acme",name:"shop"){...r parent{...r}}} fragment r on Repository{issues(first:9){nodes{body}}}`, ""), false},
+		"M-11_in_an_inline_fragment":    {below(`... on Node{... on Repository{parent{issues(first:9){nodes{body}}}}}`), false},
+		"fragments_upon_fragments":      {body(spreads(30), ""), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := w.api.Requests()
@@ -175,6 +190,33 @@ func TestGraphQL(t *testing.T) {
 				t.Errorf("%d %s", status, text)
 			case !c.ok && (code != git.CodeGraphQL || sent != 0):
 				t.Errorf("%d %q, %d requests: %s", status, code, sent, text)
+			}
+		})
+	}
+}
+
+// spreads is a document whose fragments would be read two to the n times.
+func spreads(n int) string {
+	var b strings.Builder
+	b.WriteString(`{repository(owner:"acme",name:"shop"){...f0}}`)
+	for i := range n {
+		fmt.Fprintf(&b, " fragment f%d on Repository{...f%d ...f%d}", i, i+1, i+1)
+	}
+	fmt.Fprintf(&b, " fragment f%d on Repository{forks(first:1){nodes{name}}}", n)
+	return b.String()
+}
+
+// TestGraphQLStatic is M-11 for a credential that reaches whatever its owner
+// does: no document is passed on, and no credential is asked for.
+func TestGraphQLStatic(t *testing.T) {
+	w := newWorld(t)
+	for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
+		t.Run("M-11_"+string(mode), func(t *testing.T) {
+			s := open(t, w, setup{static: true, mode: mode})
+			before := w.api.Requests()
+			_, code, text := s.request(t, "POST", "/graphql", `{"query":"{repository(owner:\"acme\",name:\"shop\"){id}}"}`)
+			if code != git.CodeGraphQLStatic || !strings.Contains(text, "GitHub App") || w.api.Requests() != before || len(s.inject.asked()) != 0 {
+				t.Errorf("%q, %d requests, credentials asked for %q: %s", code, w.api.Requests()-before, s.inject.asked(), text)
 			}
 		})
 	}

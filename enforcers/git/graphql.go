@@ -18,6 +18,10 @@ import (
 // session may read.
 const CodeGraphQL = "graphql_not_listed"
 
+// CodeGraphQLStatic is any document under a credential that is not narrowed to
+// one repository.
+const CodeGraphQLStatic = "graphql_static_credential"
+
 // Bounds of a GraphQL request.
 const (
 	maxGraphQL       = 128 << 10
@@ -32,8 +36,9 @@ var graphQLFields = map[string]bool{"repository": true, "rateLimit": true, "__ty
 
 // graphQL handles a request to the GraphQL API. Only queries are passed on, and
 // what is sent is the document as it was read. Node ids could name anything, so
-// the root fields that take them are not listed; the token, which is good for
-// one repository and to read, is what holds if a field should lead elsewhere.
+// the root fields that take them are not listed, and below a repository stay
+// those that lead to no other (EG-85). The token, which is good for one repository
+// and to read, holds as well; where it is not, nothing is passed on.
 func (m *Mediator) graphQL(w http.ResponseWriter, r *door.Request, h *host, code string) {
 	raw, err := readJSON(r)
 	if err == nil && code == "" && m.o.CreatePull != nil {
@@ -46,6 +51,9 @@ func (m *Mediator) graphQL(w http.ResponseWriter, r *door.Request, h *host, code
 	about := ""
 	if err == nil {
 		body, about, err = m.readGraphQL(raw, h)
+	}
+	if h.Static && code == "" { // M-11: the token reaches whatever its owner does
+		code = CodeGraphQLStatic
 	}
 	if err != nil && code == "" {
 		code = CodeGraphQL
@@ -105,6 +113,7 @@ type graphQLQuery struct {
 	operation *ast.OperationDefinition
 	fragments ast.FragmentDefinitionList
 	variables map[string]any
+	visited   map[visit]bool
 	body      []byte // as it is sent
 }
 
@@ -133,7 +142,7 @@ func parseOne(raw []byte, kind ast.Operation) (*graphQLQuery, error) {
 	if err != nil || len(doc.Operations) != 1 {
 		return nil, errGraphQL
 	}
-	q := &graphQLQuery{operation: doc.Operations[0], fragments: doc.Fragments, variables: map[string]any{}}
+	q := &graphQLQuery{operation: doc.Operations[0], fragments: doc.Fragments, variables: map[string]any{}, visited: map[visit]bool{}}
 	if q.operation.Operation != kind || in.OperationName != nil && *in.OperationName != "" && *in.OperationName != q.operation.Name {
 		return nil, errGraphQL
 	}
@@ -189,14 +198,20 @@ func (q *graphQLQuery) root(set ast.SelectionSet, depth int, names *[][2]string)
 				name[i] = v
 			}
 			*names = append(*names, name)
+			if err := q.below(s.SelectionSet, inRepository, depth+1); err != nil {
+				return err
+			}
 		case *ast.InlineFragment:
 			if err := q.root(s.SelectionSet, depth+1, names); err != nil {
 				return err
 			}
 		case *ast.FragmentSpread:
-			f := q.fragments.ForName(s.Name)
+			f, err := q.spread(s.Name, atRoot)
+			if err != nil {
+				return err
+			}
 			if f == nil {
-				return errGraphQL
+				continue
 			}
 			if err := q.root(f.SelectionSet, depth+1, names); err != nil {
 				return err

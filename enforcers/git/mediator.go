@@ -42,6 +42,9 @@ type Host struct {
 	API         authority.Authority
 	APIPath     string
 	GraphQLPath string
+	// Static says that the connection's credential is one that nobody narrowed to a
+	// repository. GraphQL is closed then: its fields lead from one to another.
+	Static bool
 }
 
 // Options configure one session's mediator.

@@ -216,10 +216,15 @@ func TestTokens(t *testing.T) {
 			t.Errorf("receipts (-want +got):\n%s", diff)
 		}
 	})
-	t.Run("static", func(t *testing.T) {
+	t.Run("M-11_static", func(t *testing.T) {
 		i := newIssuer()
 		o := i.options()
 		o.Mint, o.Revoke, o.Static = nil, nil, secret.FromString("glpat-canary")
+		var scope map[string]string
+		o.Receipt = func(_ context.Context, _ string, c receipts.Credential, _ bool) error {
+			scope = c.Scope
+			return nil
+		}
 		c, err := git.NewCredentials(o)
 		if err != nil {
 			t.Fatal(err)
@@ -227,6 +232,9 @@ func TestTokens(t *testing.T) {
 		c.Open("s-1", shop, nil)
 		if got := token(t, c, "", git.Write); got != "glpat-canary" {
 			t.Errorf("token is %q", got)
+		}
+		if diff := cmp.Diff(map[string]string{"access": "write", "scope": "unknown"}, scope); diff != "" {
+			t.Errorf("the receipt claims (-want +got):\n%s", diff)
 		}
 		if err := c.End(t.Context(), "s-1"); err != nil || len(i.kept) != 0 {
 			t.Errorf("%v, %d kept", err, len(i.kept))

@@ -248,6 +248,7 @@ type setup struct {
 	blind   bool          // no Inspector
 	inspect git.Inspector // in place of the real one
 	gh      bool          // github.com has the repositories too
+	static  bool          // the connection's credential is not narrowed
 	pull    func(context.Context, git.PullRequest) (string, error)
 }
 
@@ -297,7 +298,7 @@ func open(t testing.TB, w *world, s setup) *session {
 		t.Fatal(err)
 	}
 	o := git.Options{
-		Hosts: []git.Host{{Connection: "github-main", To: to, API: api, GraphQLPath: "/graphql", Repositories: []git.Repository{
+		Hosts: []git.Host{{Connection: "github-main", To: to, API: api, GraphQLPath: "/graphql", Static: s.static, Repositories: []git.Repository{
 			{ID: shopID, Name: "acme/shop"}, {ID: docsID, Name: "acme/docs"}, {ID: otherID, Name: "acme/other"},
 		}}},
 		Placeholder: secret.FromString(placeholder), Readable: []string{shopID, docsID},
