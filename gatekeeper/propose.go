@@ -96,6 +96,7 @@ const (
 	StepKill      = "kill"
 	StepRetry     = "retry"
 	StepRedeliver = "redeliver"
+	StepReveal    = "reveal" // text of strangers was shown
 )
 
 // maxReason bounds the words that stand in a receipt for ever.

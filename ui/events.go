@@ -3,6 +3,7 @@ package ui
 import (
 	"net/http"
 
+	"gatehouse/gatekeeper"
 	"gatehouse/internal/view"
 )
 
@@ -51,17 +52,13 @@ func (u *UI) event(r *http.Request) (answer, error) {
 	return answer{title: "Event " + short(e.ID), body: eventPage(e, false)}, nil
 }
 
-// stepReveal is how the control chain calls that somebody had text of strangers
-// shown.
-const stepReveal = "reveal"
-
 // reveal shows an event with its text, once that is written down.
 func (u *UI) reveal(r *http.Request) (answer, error) {
 	e, err := u.o.View.Event(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return answer{}, err
 	}
-	if err := u.o.Changes.Note(r.Context(), stepReveal, "", e.ID, u.o.Who(r).By); err != nil {
+	if err := u.o.Changes.Note(r.Context(), gatekeeper.StepReveal, "", e.ID, u.o.Who(r).By); err != nil {
 		return answer{}, err
 	}
 	return answer{title: "Event " + short(e.ID), body: eventPage(e, true)}, nil

@@ -85,7 +85,7 @@ func (u *UI) approve(r *http.Request) (answer, error) {
 }
 
 func (u *UI) reject(r *http.Request) (answer, error) {
-	who, err := u.allowed(r, ActApprove)
+	who, err := u.allowed(r, ActReject)
 	if err != nil {
 		return answer{}, err
 	}
@@ -218,7 +218,7 @@ func (u *UI) propose(r *http.Request) (answer, error) {
 }
 
 func (u *UI) proposeMode(r *http.Request) (answer, error) {
-	who, err := u.allowed(r, ActPropose)
+	who, err := u.allowed(r, ActPromote)
 	if err != nil {
 		return answer{}, err
 	}
@@ -230,20 +230,20 @@ func (u *UI) proposeMode(r *http.Request) (answer, error) {
 }
 
 func (u *UI) rollback(r *http.Request) (answer, error) {
-	return u.change(r, func(who Person, name, reason string) error {
+	return u.change(r, ActNarrow, func(who Person, name, reason string) error {
 		return u.o.Changes.Rollback(r.Context(), name, r.PostFormValue("digest"), reason, who.By)
 	})
 }
 
 func (u *UI) pause(r *http.Request) (answer, error) {
-	return u.change(r, func(who Person, name, reason string) error {
+	return u.change(r, ActNarrow, func(who Person, name, reason string) error {
 		return u.o.Changes.Pause(r.Context(), name, reason, who.By)
 	})
 }
 
 func (u *UI) resume(r *http.Request) (answer, error) {
 	to := ""
-	a, err := u.change(r, func(who Person, name, reason string) error {
+	a, err := u.change(r, ActResume, func(who Person, name, reason string) error {
 		p, err := u.o.Changes.Resume(r.Context(), name, reason, who.By)
 		if p.ID != "" {
 			to = proposalURL(p.ID) // a bundle in hard waits for a second person
@@ -257,8 +257,8 @@ func (u *UI) resume(r *http.Request) (answer, error) {
 }
 
 // change makes a change of one bundle and goes back to its page.
-func (u *UI) change(r *http.Request, f func(who Person, name, reason string) error) (answer, error) {
-	who, err := u.allowed(r, ActNarrow)
+func (u *UI) change(r *http.Request, a Act, f func(who Person, name, reason string) error) (answer, error) {
+	who, err := u.allowed(r, a)
 	if err != nil {
 		return answer{}, err
 	}

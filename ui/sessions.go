@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 
+	"gatehouse/gatekeeper"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/view"
 )
@@ -110,7 +111,7 @@ func (u *UI) transcript(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if err := u.o.Changes.Note(r.Context(), stepReveal, s.Bundle, id, u.o.Who(r).By); err != nil {
+	if err := u.o.Changes.Note(r.Context(), gatekeeper.StepReveal, s.Bundle, id, u.o.Who(r).By); err != nil {
 		return answer{}, err
 	}
 	f, err := u.o.Do.Logs(r.Context(), id)

@@ -23,12 +23,15 @@ import (
 // Act is a kind of change that a role may or may not make.
 type Act string
 
-// Acts.
+// Acts, in the words of the API's steps.
 const (
 	ActReview  Act = "review"  // mark groups
-	ActPropose Act = "propose" // a version, a mode
-	ActApprove Act = "approve" // say yes or no to a proposal
+	ActPropose Act = "propose" // a version
+	ActPromote Act = "promote" // a mode
+	ActApprove Act = "approve" // say yes to a proposal
+	ActReject  Act = "reject"  // say no to one
 	ActNarrow  Act = "narrow"  // roll back, pause: what one person may
+	ActResume  Act = "resume"  // end a pause
 	ActOperate Act = "operate" // kill, retry, redeliver
 )
 

@@ -281,9 +281,9 @@ func TestChangesAskTheRole(t *testing.T) {
 	})
 	for path, act := range map[string]ui.Act{
 		"/ui/sessions/01x/kill": ui.ActOperate, "/ui/sessions/01x/retry": ui.ActOperate, "/ui/events/x/redeliver": ui.ActOperate,
-		"/ui/would-blocks/x/mark": ui.ActReview, "/ui/would-blocks/x/propose": ui.ActPropose, "/ui/bundles/x/propose": ui.ActPropose, "/ui/bundles/x/mode": ui.ActPropose,
-		"/ui/proposals/x/approve": ui.ActApprove, "/ui/proposals/x/reject": ui.ActApprove,
-		"/ui/bundles/x/rollback": ui.ActNarrow, "/ui/bundles/x/pause": ui.ActNarrow, "/ui/bundles/x/resume": ui.ActNarrow,
+		"/ui/would-blocks/x/mark": ui.ActReview, "/ui/would-blocks/x/propose": ui.ActPropose, "/ui/bundles/x/propose": ui.ActPropose, "/ui/bundles/x/mode": ui.ActPromote,
+		"/ui/proposals/x/approve": ui.ActApprove, "/ui/proposals/x/reject": ui.ActReject,
+		"/ui/bundles/x/rollback": ui.ActNarrow, "/ui/bundles/x/pause": ui.ActNarrow, "/ui/bundles/x/resume": ui.ActResume,
 	} {
 		clear(asked)
 		r, body := ask(t, u, http.MethodPost, path)

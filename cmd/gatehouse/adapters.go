@@ -181,6 +181,11 @@ func (c commands) Redeliver(ctx context.Context, event string, who api.Actor) (s
 	return a.Session, err
 }
 
+// Reveal writes down that somebody is shown what strangers wrote.
+func (c commands) Reveal(ctx context.Context, bundle, subject string, who api.Actor) error {
+	return c.gk.Note(ctx, gatekeeper.StepReveal, bundle, subject, by(who))
+}
+
 func (c commands) Apply(ctx context.Context, yaml []byte, by api.Actor) (api.Applied, error) {
 	done, err := c.gk.Apply(ctx, []gatekeeper.File{{Name: "bundle", Source: yaml}}, by.Name, by.Via)
 	if err != nil {

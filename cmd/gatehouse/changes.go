@@ -43,7 +43,7 @@ type stepsOf struct{ *gatekeeper.Gatekeeper }
 
 // ProposeMode asks for another mode, with a login that is minutes old.
 func (s stepsOf) ProposeMode(ctx context.Context, name, enforcer string, to bundle.Mode, reason string, who gatekeeper.By) (gatekeeper.Proposal, error) {
-	if err := s.approves(ctx, auth.Propose); err != nil {
+	if err := s.approves(ctx, api.StepPromote); err != nil {
 		return gatekeeper.Proposal{}, err
 	}
 	return s.Gatekeeper.ProposeMode(ctx, name, enforcer, to, reason, who)
@@ -52,22 +52,22 @@ func (s stepsOf) ProposeMode(ctx context.Context, name, enforcer string, to bund
 // Resume ends a pause.
 func (s stepsOf) Resume(ctx context.Context, name, reason string, who gatekeeper.By) (gatekeeper.Proposal, error) {
 	if s.Alone() {
-		if err := s.approves(ctx, auth.Approve); err != nil {
+		if err := s.approves(ctx, api.StepApprove); err != nil {
 			return gatekeeper.Proposal{}, err
 		}
 	}
 	return s.Gatekeeper.Resume(ctx, name, reason, who)
 }
 
-func (s stepsOf) approves(ctx context.Context, act auth.Act) error {
+func (s stepsOf) approves(ctx context.Context, step api.Step) error {
 	if s.Alone() {
-		act = auth.Approve
+		step = api.StepApprove
 	}
 	id, ok := auth.From(ctx)
 	if !ok {
 		return problem.New(problem.Forbidden, "nobody asks", "")
 	}
-	return api.Allow(id, act, true, time.Now())
+	return api.Allow(id, step, time.Now())
 }
 
 // Bundle returns one bundle in force. Its tag changes with its version, modes,

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"gatehouse/gatekeeper"
+	"gatehouse/internal/api"
 	"gatehouse/internal/auth"
 	"gatehouse/internal/problem"
+	"gatehouse/ui"
 )
 
 // Where one person is enough, asking for hard mode is turning it on: whoever may
@@ -40,10 +42,48 @@ func TestWhoMayAskForAMode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = stepsOf{gk}.approves(c.ctx, auth.Propose)
+			err = stepsOf{gk}.approves(c.ctx, api.StepPromote)
 			if c.want == "" && err != nil || c.want != "" && problem.CodeOf(err) != c.want {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// A page's acts are the API's steps: who may not take one by the API may not by a
+// page either, and an act that nobody wrote down is nobody's.
+func TestWhoMayAskByAPage(t *testing.T) {
+	now := time.Now()
+	old := now.Add(-time.Hour)
+	type who struct {
+		role auth.Role
+		at   time.Time
+	}
+	for act, c := range map[ui.Act]struct {
+		may, mayNot who
+		code        problem.Code
+	}{
+		ui.ActReview:  {who{auth.Reviewer, old}, who{auth.Operator, now}, problem.Forbidden},
+		ui.ActPropose: {who{auth.Reviewer, old}, who{auth.Viewer, now}, problem.Forbidden},
+		ui.ActPromote: {who{auth.Reviewer, now}, who{auth.Reviewer, old}, problem.LoginAgain},
+		ui.ActApprove: {who{auth.Approver, now}, who{auth.Approver, old}, problem.LoginAgain},
+		ui.ActReject:  {who{auth.Approver, now}, who{auth.Approver, old}, problem.LoginAgain},
+		ui.ActNarrow:  {who{auth.Operator, old}, who{auth.Reviewer, now}, problem.Forbidden},
+		ui.ActResume:  {who{auth.Operator, old}, who{auth.Reviewer, now}, problem.Forbidden},
+		ui.ActOperate: {who{auth.Operator, old}, who{auth.Approver, now}, problem.Forbidden},
+	} {
+		ask := func(w who) error {
+			return api.Allow(auth.Identity{Person: "ann@example.com", Kind: auth.KindOIDC, At: w.at, Roles: []auth.Role{w.role}}, api.Step(act), now)
+		}
+		if err := ask(c.may); err != nil {
+			t.Errorf("%s: %v", act, err)
+		}
+		if err := ask(c.mayNot); problem.CodeOf(err) != c.code {
+			t.Errorf("%s: %v, want %s", act, err, c.code)
+		}
+	}
+	admin := auth.Identity{Person: "ann@example.com", Kind: auth.KindOIDC, At: now, Roles: []auth.Role{auth.Admin}}
+	if err := api.Allow(admin, "anything", now); problem.CodeOf(err) != problem.Forbidden {
+		t.Errorf("an unknown step: %v", err)
 	}
 }

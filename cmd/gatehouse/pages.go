@@ -30,7 +30,7 @@ func (n *node) newPages(rev *review.Review, has inventory, status func() api.Sta
 		Who: func(r *http.Request) ui.Person {
 			id, _ := auth.From(r.Context())
 			return ui.Person{By: callerOf(r.Context()), CSRF: id.CSRF, May: func(act ui.Act) error {
-				return api.Allow(id, auth.Act(act), act == ui.ActApprove, time.Now())
+				return api.Allow(id, api.Step(act), time.Now())
 			}}
 		},
 	})

@@ -38,6 +38,9 @@ type SessionCommands interface {
 type EventCommands interface {
 	// Redeliver lets a stored event start a session again and returns it.
 	Redeliver(ctx context.Context, event string, by Actor) (string, error)
+	// Reveal writes the receipt that somebody is shown what strangers wrote: of an
+	// event, or of a session of a bundle. Nothing is shown when it fails.
+	Reveal(ctx context.Context, bundle, subject string, by Actor) error
 }
 
 // BundleCommands change bundles.

@@ -179,7 +179,7 @@ func TestCommands(t *testing.T) {
 		"retry":     {"POST", "/v1/sessions/S1/retry", "", 201, `{"id":"NEW"}`, "retry S1 by ann via ui"},
 		"redeliver": {"POST", "/v1/events/" + url.PathEscape("github:main:a/b") + "/redeliver", "", 201, `{"id":"NEW"}`, "redeliver github:main:a/b by ann via ui"},
 		"apply":     {"POST", "/v1/bundles", "kind: Bundle\n", 200, `{"name":"fix","digest":"ab","mode":"shadow","result":"applied"}`, `apply "kind: Bundle\n" by ann via ui`},
-		"logs":      {"GET", "/v1/sessions/S1/logs", "", 200, "<script>transcript of S1</script>", "logs S1"},
+		"logs":      {"GET", "/v1/sessions/S1/logs", "", 200, "<script>transcript of S1</script>", `reveal "" S1 by ann via ui`},
 		"export":    {"GET", "/v1/receipts/export?session=S1", "", 200, strings.Repeat("receipt\n", 10000), `export "S1" 0:0 [] by ann via ui`},
 		"period":    {"GET", "/v1/receipts/export?since=2026-11-20T10:00:00Z&until=2026-11-20T11:00:00Z&open=paths,refs", "", 200, strings.Repeat("receipt\n", 10000), `export "" 1795168800:1795172400 [paths refs] by ann via ui`},
 		"proof":     {"GET", "/v1/sessions/S1/receipts/3/proof", "", 200, `{"session":"S1","seq":3,"index":0,"size":0,"receipt":"{\"a\":\"<&>\"}","proof":"proof"}`, "prove S1 3"},

@@ -14,7 +14,8 @@ import (
 )
 
 // operation describes one route; every one may answer with a Problem.
-func (a *API) operation(n need, method, id, path, summary string, status int) huma.Operation {
+func (a *API) operation(s Step, method, id, path, summary string, status int) huma.Operation {
+	n := needs[s]
 	description := "Needs a role that may " + string(n.act) + "."
 	if n.fresh {
 		description = "Needs a role that may " + string(n.act) + ", and a login that is minutes old."
@@ -41,13 +42,19 @@ func (a *API) document() {
 
 // files adds the routes that answer with bytes instead of JSON.
 func (a *API) files() {
-	file(a, read, "session-logs", "/v1/sessions/{id}/logs", "The transcript of a session, untrusted", "text/plain; charset=utf-8", "transcript.txt",
+	file(a, read, "session-logs", "/v1/sessions/{id}/logs", "The transcript of a session, untrusted; reading it is a receipt too, but for the machine's own user on the socket", "text/plain; charset=utf-8", "transcript.txt",
 		func(ctx context.Context, in *ByID, w io.Writer) error {
 			r, err := a.o.Sessions.Logs(ctx, in.ID)
 			if err != nil {
 				return err
 			}
-			_, err = io.Copy(w, r)
+			row, err := a.o.View.Session(in.ID)
+			if err != nil {
+				row.Bundle = "" // the list may not have the session yet
+			}
+			if err = a.reveal(ctx, row.Bundle, in.ID); err == nil {
+				_, err = io.Copy(w, r)
+			}
 			return errors.Join(err, r.Close())
 		})
 	file(a, read, "receipt-action", "/v1/receipts/{id}/action", "The action that a decision receipt judged, without bodies and values; kept for 30 days", "application/json", "action.json",
@@ -74,13 +81,13 @@ func (a *API) files() {
 		})
 }
 
-func file[I any](a *API, n need, id, path, summary, contentType, name string, f func(context.Context, *I, io.Writer) error) {
+func file[I any](a *API, n Step, id, path, summary, contentType, name string, f func(context.Context, *I, io.Writer) error) {
 	op := a.operation(n, http.MethodGet, id, path, summary, http.StatusOK)
 	op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{
 		contentType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
 	}}
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
-		if err := a.allow(callerOf(ctx), n.act, n.fresh); err != nil {
+		if err := a.allow(callerOf(ctx), n); err != nil {
 			return nil, a.fail(err)
 		}
 		return &huma.StreamResponse{Body: func(hc huma.Context) {

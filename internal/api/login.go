@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"time"
 
-	"gatehouse/internal/auth"
 	"gatehouse/internal/problem"
 )
 
@@ -74,21 +73,4 @@ func (a *API) loginPage(w http.ResponseWriter, r *http.Request) {
 		how = `<p><a href="/login/oidc?` + html.EscapeString(q.Encode()) + `">Log in</a></p><p>On the node's machine, <code>gatehouse login</code> prints a link.</p>`
 	}
 	fmt.Fprintf(w, `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Log in - Gatehouse</title></head><body><main><h1>Gatehouse</h1>%s</main></body></html>`, how)
-}
-
-// allow refuses a caller whose roles do not have the act, and one whose login is
-// too old for a step that asks for a fresh one.
-func (a *API) allow(c caller, act auth.Act, fresh bool) error {
-	return Allow(c.identity, act, fresh, a.o.Clock())
-}
-
-// Allow is the one rule by which API, UI and CLI let somebody take a step.
-func Allow(id auth.Identity, act auth.Act, fresh bool, now time.Time) error {
-	if !id.May(act) {
-		return problem.New(problem.Forbidden, "your roles do not allow this: it needs "+string(act), "Ask who administers this node.")
-	}
-	if fresh && !id.Fresh(now) {
-		return problem.New(problem.LoginAgain, "this step needs a login that is minutes old", "Log in again.")
-	}
-	return nil
 }

@@ -208,7 +208,7 @@ func (a *API) bundleDetail() {
 		Body BundleDetail
 	}
 	huma.Register(a.huma, a.operation(read, http.MethodGet, "get-bundle", "/v1/bundles/{id}", "One bundle in force", http.StatusOK), func(ctx context.Context, in *ByID) (*answer, error) {
-		if err := a.allow(callerOf(ctx), auth.Read, false); err != nil {
+		if err := a.allow(callerOf(ctx), read); err != nil {
 			return nil, a.fail(err)
 		}
 		b, err := a.o.Proposals.Bundle(ctx, in.ID)
@@ -264,7 +264,7 @@ func (a *API) bundle() {
 		}
 		return Named{in.ID}, p.Pause(ctx, in.ID, in.Body.Reason, callerOf(ctx).Actor)
 	})
-	post(a, propose, "resume-bundle", "/v1/bundles/{id}/resume", "End a pause; under hard mode that waits for approval", http.StatusOK, func(ctx context.Context, in *struct {
+	post(a, resume, "resume-bundle", "/v1/bundles/{id}/resume", "End a pause; under hard mode that waits for approval", http.StatusOK, func(ctx context.Context, in *struct {
 		ByTag
 		Body Reasoned
 	}) (review.Proposal, error) {

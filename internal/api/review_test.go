@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -160,9 +161,9 @@ func TestRolesAreHeld(t *testing.T) {
 	may := map[auth.Role]string{
 		auth.Viewer:   "",
 		auth.Auditor:  "export",
-		auth.Reviewer: "review propose promote reject resume",
+		auth.Reviewer: "review propose promote",
 		auth.Approver: "review propose promote reject resume approve rollback pause",
-		auth.Operator: "operate redeliver propose promote reject resume rollback pause apply",
+		auth.Operator: "operate redeliver propose promote resume rollback pause apply",
 		auth.Admin:    "operate redeliver review propose promote approve reject rollback pause resume apply export",
 	}
 	for role, allowed := range may {
@@ -195,7 +196,7 @@ func TestRolesAreHeld(t *testing.T) {
 
 func TestTokensSpeakForTheirOwner(t *testing.T) {
 	w, token := people(t)
-	text := token("ann@example.com", w.now, auth.Reviewer)
+	text := token("ann@example.com", w.now, auth.Approver)
 	b := w.operator()
 	if r, body := b.do("GET", "/v1/would-blocks?q=status:new&sort=count&limit=7", "", bearer(text)); r.StatusCode != http.StatusOK || w.did.last() != `groups "status:new" count "" 7` {
 		t.Fatal(r.Status, body, w.did.last())
@@ -224,6 +225,46 @@ func TestTokensSpeakForTheirOwner(t *testing.T) {
 		r.Header.Set("Origin", "https://evil.example")
 	})
 	refused(t, r, body, http.StatusForbidden, problem.OriginNotListed)
+}
+
+// Whoever is shown text of strangers over the network, or by a token, is named in
+// a receipt first, as on the pages; without it nothing is shown.
+func TestRevealIsWrittenDown(t *testing.T) {
+	w, token := people(t)
+	b := w.operator()
+	text := token("ann@example.com", w.now, auth.Viewer)
+	for name, c := range map[string]struct{ path, shows, did string }{
+		"event": {"/v1/events/" + url.PathEscape(eventID(1)), "alert(1)", `reveal "" ` + eventID(1)},
+		"logs":  {"/v1/sessions/" + sessionID(1) + "/logs", "transcript of", `reveal "fix" ` + sessionID(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, body := b.do(http.MethodGet, c.path, "", bearer(text))
+			if r.StatusCode != http.StatusOK || !strings.Contains(body, c.shows) || w.did.last() != c.did+" by ann@example.com via api" {
+				t.Errorf("%s %.200s did %q", r.Status, body, w.did.last())
+			}
+			w.did.mute = problem.New(problem.Unavailable, "the journal is full", "")
+			r, body = b.do(http.MethodGet, c.path, "", bearer(text))
+			w.did.mute = nil
+			if r.StatusCode < 400 || strings.Contains(body, c.shows) {
+				t.Errorf("shown without a receipt: %s %.200s", r.Status, body)
+			}
+			for via, auth := range map[string]string{"": "", c.did + " by ann@example.com via cli": "Bearer " + text} {
+				w.did.calls = nil
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://x"+c.path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if auth != "" {
+					req.Header.Set("Authorization", auth)
+				}
+				rec := newRecorder()
+				w.Socket().ServeHTTP(rec, req)
+				if got := w.did.last(); rec.status != http.StatusOK || !strings.Contains(rec.body.String(), c.shows) || strings.HasPrefix(got, "reveal") != (via != "") || via != "" && got != via {
+					t.Errorf("on the socket as %q: %d, did %q", auth, rec.status, got)
+				}
+			}
+		})
+	}
 }
 
 type recorder struct {

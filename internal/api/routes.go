@@ -7,7 +7,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"gatehouse/internal/auth"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/view"
 )
@@ -153,8 +152,15 @@ func (a *API) routes() {
 	}) (view.Page[view.Event], error) {
 		return a.o.View.Events(view.EventFilter{Source: in.Source, Endpoint: in.Endpoint, Kind: in.Kind, Level: in.Level, State: in.State}, in.Cursor, in.Limit)
 	})
-	get(a, "get-event", "/v1/events/{id}", "One event with its facts and its untrusted text", func(ctx context.Context, in *ByID) (view.EventDetail, error) {
-		return a.o.View.Event(ctx, in.ID)
+	get(a, "get-event", "/v1/events/{id}", "One event with its facts and its untrusted text; reading it is a receipt too, but for the machine's own user on the socket", func(ctx context.Context, in *ByID) (view.EventDetail, error) {
+		e, err := a.o.View.Event(ctx, in.ID)
+		if err == nil {
+			err = a.reveal(ctx, "", e.ID)
+		}
+		if err != nil {
+			return view.EventDetail{}, err
+		}
+		return e, nil
 	})
 	post(a, operate, "redeliver-event", "/v1/events/{id}/redeliver", "Let a stored event start a session again", http.StatusCreated, func(ctx context.Context, in *ByID) (Named, error) {
 		id, err := a.o.Events.Redeliver(ctx, in.ID, callerOf(ctx).Actor)
@@ -206,39 +212,18 @@ func (a *API) routes() {
 	a.document()
 }
 
-// need is what a caller must be allowed for a route.
-type need struct {
-	act   auth.Act
-	fresh bool // and have logged in minutes ago
-}
-
-var (
-	read       = need{act: auth.Read}
-	export     = need{act: auth.Export}
-	reviewing  = need{act: auth.Review}
-	propose    = need{act: auth.Propose}
-	approve    = need{act: auth.Approve, fresh: true}
-	reject     = need{act: auth.Propose}
-	promote    = need{act: auth.Propose, fresh: true} // where one person is enough, the node asks for approve too
-	narrow     = need{act: auth.Narrow}
-	apply      = need{act: auth.Apply}
-	operate    = need{act: auth.Operate}
-	ownTokens  = need{act: auth.Read}
-	makeTokens = need{act: auth.Read, fresh: true}
-)
-
 // get adds a list or a thing; post adds a command.
 func get[I, O any](a *API, id, path, summary string, f func(context.Context, *I) (O, error)) {
 	register(a, read, http.MethodGet, id, path, summary, http.StatusOK, f)
 }
 
-func post[I, O any](a *API, n need, id, path, summary string, status int, f func(context.Context, *I) (O, error)) {
+func post[I, O any](a *API, n Step, id, path, summary string, status int, f func(context.Context, *I) (O, error)) {
 	register(a, n, http.MethodPost, id, path, summary, status, f)
 }
 
-func register[I, O any](a *API, n need, method, id, path, summary string, status int, f func(context.Context, *I) (O, error)) {
+func register[I, O any](a *API, n Step, method, id, path, summary string, status int, f func(context.Context, *I) (O, error)) {
 	huma.Register(a.huma, a.operation(n, method, id, path, summary, status), func(ctx context.Context, in *I) (*Body[O], error) {
-		if err := a.allow(callerOf(ctx), n.act, n.fresh); err != nil {
+		if err := a.allow(callerOf(ctx), n); err != nil {
 			return nil, a.fail(err)
 		}
 		out, err := f(ctx, in)

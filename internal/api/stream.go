@@ -12,7 +12,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"gatehouse/internal/auth"
 	"gatehouse/internal/view"
 )
 
@@ -36,7 +35,7 @@ func (a *API) stream() {
 	}}
 	op.Responses["204"] = &huma.Response{Description: "the session is closed and everything was read"}
 	huma.Register(a.huma, op, func(ctx context.Context, in *streamInput) (*huma.StreamResponse, error) {
-		if err := a.allow(callerOf(ctx), auth.Read, false); err != nil {
+		if err := a.allow(callerOf(ctx), read); err != nil {
 			return nil, a.fail(err)
 		}
 		return &huma.StreamResponse{Body: func(hc huma.Context) {

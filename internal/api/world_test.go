@@ -176,6 +176,7 @@ type commands struct {
 	calls []string
 	err   error
 	late  error // after the first bytes of an export
+	mute  error // of the receipt that text is shown
 }
 
 func (c *commands) note(format string, a ...any) error {
@@ -208,6 +209,10 @@ func (c *commands) Logs(_ context.Context, s string) (io.ReadCloser, error) {
 
 func (c *commands) Redeliver(_ context.Context, e string, by api.Actor) (string, error) {
 	return "NEW", c.note("redeliver %s by %s via %s", e, by.Name, by.Via)
+}
+
+func (c *commands) Reveal(_ context.Context, bundle, subject string, by api.Actor) error {
+	return errors.Join(c.note("reveal %q %s by %s via %s", bundle, subject, by.Name, by.Via), c.mute)
 }
 
 func (c *commands) Apply(_ context.Context, yaml []byte, by api.Actor) (api.Applied, error) {
