@@ -58,16 +58,26 @@ func logsIn(t *testing.T, n *liveNode, idp *mockoidc.MockOIDC, idpAt, name, grou
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
 	p := &person{t: t, name: name, n: n, http: &http.Client{Jar: jar, Transport: transport}}
-	idp.QueueUser(&mockoidc.MockUser{Subject: name, Email: name + "@example.com", EmailVerified: true, Groups: []string{group}})
-	r, err := p.http.Get("http://" + n.operator + "/login/oidc?again=1&to=/ui/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Body.Close()
-	if b, err := io.ReadAll(r.Body); err != nil || r.StatusCode != http.StatusOK {
-		t.Fatalf("%s could not log in: %s %s %v", name, r.Status, b, err)
+	if status, body := p.logIn(idp, name+"@example.com", group); status != http.StatusOK {
+		t.Fatalf("%s could not log in: %d %s", name, status, body)
 	}
 	return p
+}
+
+// logIn has the provider vouch for an address.
+func (p *person) logIn(idp *mockoidc.MockOIDC, email, group string) (status int, body string) {
+	p.t.Helper()
+	idp.QueueUser(&mockoidc.MockUser{Subject: p.name, Email: email, EmailVerified: true, Groups: []string{group}})
+	r, err := p.http.Get("http://" + p.n.operator + "/login/oidc?again=1&to=/ui/")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return r.StatusCode, string(b)
 }
 
 // does posts to the API and returns the problem's code, "" when it was done.
@@ -229,6 +239,17 @@ func TestTwoPeopleLive(t *testing.T) {
 		"approval waiting by bob@example.com\nbundle.apply applied by bob@example.com"
 	if got := strings.Join(steps, "\n"); got != want {
 		t.Errorf("receipts:\n%s\nwant\n%s", got, want)
+	}
+	n.stop()
+
+	// A restarted node still knows her account: under another address she is no
+	// second person.
+	n.start()
+	if status, body := ann.logIn(idp, "ann.smith@example.com", "eng"); status == http.StatusOK || !strings.Contains(body, string(problem.PersonChanged)) {
+		t.Errorf("under another address: %d %s", status, body)
+	}
+	if status, body := ann.logIn(idp, "ann@example.com", "eng"); status != http.StatusOK {
+		t.Errorf("under her own: %d %s", status, body)
 	}
 	n.stop()
 }
