@@ -112,7 +112,7 @@ type outsideWorld struct {
 	roots  *x509.CertPool
 }
 
-func newOutsideWorld(t *testing.T) *outsideWorld {
+func newOutsideWorld(t testing.TB) *outsideWorld {
 	t.Helper()
 	w, err := outside.New()
 	if err != nil {
@@ -153,7 +153,7 @@ func fillers(n int) (rules []string) {
 }
 
 // door opens a session's door as a node has one and returns the way by it.
-func (o *outsideWorld) door(t *testing.T, mode receipts.Mode, more []string) way {
+func (o *outsideWorld) door(t testing.TB, mode receipts.Mode, more []string) way {
 	t.Helper()
 	policy := []byte(`{"egress":[` + strings.Join(append(more,
 		`{"connection":"main","down":1099511627776,"host":"`+benchHost+`","id":"egress[0]","methods":["GET"],"paths":["/**"],"ports":[443],"schemes":["https"]}`,

@@ -235,7 +235,7 @@ func readSSE(ctx context.Context, s sseSide, stream int) (all []float64, first f
 	return all, first, nil
 }
 
-func cpu(t *testing.T) time.Duration {
+func cpu(t testing.TB) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -27,7 +27,7 @@ import (
 
 // goproxy runs in this process, as a program that embeds it does: with TLS ended
 // in between, and without.
-func (o *outsideWorld) goproxy(t *testing.T) (ends, blind way) {
+func (o *outsideWorld) goproxy(t testing.TB) (ends, blind way) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"bufio"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"gatehouse/receipts"
+)
+
+// BenchmarkDoor does one task of TestBenchDoor on one way at a time, so that a
+// profile shows nothing else: go test -bench Door/mitm_shadow -cpuprofile f.
+// What it reports beside the time is the CPU of the whole process, client and
+// outside included, which other programs on the machine disturb less.
+func BenchmarkDoor(b *testing.B) {
+	o := newOutsideWorld(b)
+	shadow, hard := o.door(b, receipts.Shadow, nil), o.door(b, receipts.Hard, nil)
+	goproxy, goproxyBlind := o.goproxy(b)
+	direct := way{name: "direct", dial: func() (net.Conn, error) { return net.Dial("tcp", o.origin) }, none: true}
+	for name, w := range map[string]way{"mitm_shadow": shadow.at(plainHost), "mitm_hard": hard, "mitm_goproxy": goproxy, "direct": direct} {
+		b.Run(name, func(b *testing.B) { o.keepAliveN(b, w, "/", 64) })
+		b.Run(name+"_1", func(b *testing.B) { o.keepAliveN(b, w, "/", 1) })
+	}
+	for name, w := range map[string]way{"blind": shadow.to(passHost), "blind_goproxy": goproxyBlind, "blind_direct": direct} {
+		b.Run(name, func(b *testing.B) { o.keepAliveN(b, w, "/64k", 16) })
+	}
+}
+
+func (o *outsideWorld) keepAliveN(b *testing.B, w way, path string, callers int) {
+	b.ReportAllocs()
+	conns := make([]net.Conn, callers)
+	readers := make([]*bufio.Reader, callers)
+	for i := range conns {
+		c, err := o.tunnel(w, w.host())
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Time{}); err != nil {
+			b.Fatal(err)
+		}
+		conns[i], readers[i] = c, bufio.NewReader(c)
+		if err := ask(c, readers[i], w.host(), path); err != nil { // the connection outside too
+			b.Fatal(err)
+		}
+	}
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	before := cpu(b)
+	b.ResetTimer()
+	var wg sync.WaitGroup
+	for i := range conns {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				if err := ask(conns[i], readers[i], w.host(), path); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/float64(b.N), "cpu-ns/op")
+}
