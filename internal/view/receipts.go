@@ -73,6 +73,24 @@ func (v *View) Receipts(ctx context.Context, id, after string, n int) (Page[Rece
 	return p, nil
 }
 
+// Tail lists the newest receipts of an open session in their order, at most 200;
+// of one that ended, where there is no newest any more, the first. Next leads on
+// when there are more.
+func (v *View) Tail(ctx context.Context, id string) (Page[Receipt], error) {
+	v.mu.RLock()
+	x := v.sessions.byID[id]
+	from := uint64(0)
+	if x != nil && len(x.tail) > 0 {
+		from = x.tail[0]
+	}
+	v.mu.RUnlock()
+	after := ""
+	if from > 1 {
+		after = cursor('r', from-1)
+	}
+	return v.Receipts(ctx, id, after, tailKept)
+}
+
 // Decisions yields the decoded decisions of a session in its order, each with its
 // leaf.
 func (v *View) Decisions(ctx context.Context, id string) iter.Seq2[Decided, error] {

@@ -59,7 +59,8 @@ type session struct {
 	prev    receipts.Hash
 	opened  uint64 // stream sequence of session.open: the order of the list
 	dropped bool
-	seen    *seen // for the groups; nil for a refusal
+	seen    *seen    // for the groups; nil for a refusal
+	tail    []uint64 // stream sequences of the newest receipts, oldest first; nil once it ended
 }
 
 type sessions struct {
@@ -69,6 +70,7 @@ type sessions struct {
 	order   []*session // by session.open, oldest first; dropped ones are skipped
 	drops   int
 	groups  *groups
+	series  series
 }
 
 func (s *sessions) fold(m bus.Msg) error {
@@ -101,7 +103,10 @@ func (s *sessions) fold(m bus.Msg) error {
 		x.row.Broken = fmt.Sprintf("receipt %d does not follow", r.Seq)
 	}
 	x.next, x.prev = r.Seq+1, leaf
+	was := x.row
 	x.add(r, leaf)
+	x.trail(m.Seq)
+	s.series.add(r, &was, &x.row)
 	switch {
 	case x.seen == nil:
 	case r.Dec != nil:
@@ -113,6 +118,21 @@ func (s *sessions) fold(m bus.Msg) error {
 		s.trim()
 	}
 	return nil
+}
+
+// tailKept is how many receipts of an open session are found from its end.
+const tailKept = 200
+
+func (x *session) trail(seq uint64) {
+	switch {
+	case x.row.Ended != nil:
+		x.tail = nil // read from the beginning: nothing more comes
+	case len(x.tail) < tailKept:
+		x.tail = append(x.tail, seq)
+	default:
+		copy(x.tail, x.tail[1:])
+		x.tail[tailKept-1] = seq
+	}
 }
 
 func (x *session) add(r *receipts.Receipt, leaf receipts.Hash) {

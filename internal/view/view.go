@@ -66,7 +66,7 @@ func New(src Source, o Options) *View {
 	g := newGroups(o.MaxGroups)
 	return &View{
 		o: o, src: src, groups: g,
-		sessions: sessions{max: o.MaxSessions, byID: map[string]*session{}, byEvent: map[string][]string{}, groups: g},
+		sessions: sessions{max: o.MaxSessions, byID: map[string]*session{}, byEvent: map[string][]string{}, groups: g, series: series{}},
 		events:   events{max: o.MaxEvents, byID: map[string]*eventRow{}},
 		bundles:  bundles{byName: map[string]*bundle{}, groups: g},
 		logs:     map[string]Head{},
@@ -187,7 +187,8 @@ type Snapshot struct {
 	Events   []Event
 	Bundles  []Bundle
 	History  map[string][]Change
-	Strange  uint64 // messages that could not be read
+	Series   map[string]map[int64]Span // of a bundle, by hours since 1970
+	Strange  uint64                    // messages that could not be read
 }
 
 // Snapshot returns the state sorted by id. Two views that folded the same
@@ -195,7 +196,7 @@ type Snapshot struct {
 func (v *View) Snapshot() Snapshot {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	s := Snapshot{Strange: v.strange, History: map[string][]Change{}, Bundles: v.bundles.list()}
+	s := Snapshot{Strange: v.strange, History: map[string][]Change{}, Series: map[string]map[int64]Span{}, Bundles: v.bundles.list()}
 	for e := range v.sessions.sorted() {
 		s.Sessions = append(s.Sessions, e)
 	}
@@ -204,6 +205,12 @@ func (v *View) Snapshot() Snapshot {
 	}
 	for name, b := range v.bundles.byName {
 		s.History[name] = b.history
+	}
+	for name, hours := range v.sessions.series {
+		s.Series[name] = map[int64]Span{}
+		for at, h := range hours {
+			s.Series[name][at] = *h
+		}
 	}
 	return s
 }

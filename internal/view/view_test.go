@@ -484,6 +484,7 @@ func TestOldestEndedSessionLeaves(t *testing.T) {
 	old := w.open(sessionID(0), w.event("push", "main", event.Member), "fix", "admitted", "") // stays open
 	for i := 1; i < 10; i++ {
 		w.close(w.open(sessionID(i), w.event("push", "main", event.Member), "fix", "admitted", ""), "completed")
+		w.stored() // one after the other on the stream too: it orders only what one chain says
 	}
 	v := w.loaded(view.Options{MaxSessions: 3})
 	all, _ := collect(t, func(cursor string) (view.Page[view.Session], error) {
