@@ -43,6 +43,7 @@ type gitHub struct {
 	live   map[string]gitHubTok // by token
 	held   chan struct{}        // closed once a push has landed whose answer is kept back
 	rest   map[string]http.HandlerFunc
+	large  http.HandlerFunc // Git LFS, under any live token for the repository
 }
 
 type gitHubTok struct {
@@ -92,6 +93,10 @@ func newGitHub(t *testing.T) *gitHub {
 		}
 		owner, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		name, _, _ := strings.Cut(rest, ".git")
+		if w.large != nil && ok && tok.repository == w.ids[owner+"/"+name] && strings.Contains(rest, "/info/lfs/") {
+			w.large(rw, r)
+			return
+		}
 		if !ok || tok.repository != w.ids[owner+"/"+name] || tok.permissions["contents"] != need {
 			http.Error(rw, "bad credentials", http.StatusUnauthorized)
 			return

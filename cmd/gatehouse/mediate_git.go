@@ -79,6 +79,9 @@ func newGits(p parts) (*gits, error) {
 			return nil, err
 		}
 		host := git.Host{Connection: c.Name, To: to}
+		if host.Stores, err = storesOf(c); err != nil {
+			return nil, err
+		}
 		if c.Provider == "github" {
 			base, api, err := apiOf(c)
 			if err != nil {
@@ -268,7 +271,7 @@ func (m *gits) Mediate(_ context.Context, s gatekeeper.DoorSpec, _ *enforcers.Ga
 	}
 	placeholder := secret.FromString("gatehouse_ph_" + rand.Text()[:26])
 	one, err := git.New(git.Options{
-		Hosts: m.hosts, Placeholder: placeholder, Readable: readable, Log: m.log, CreatePull: m.createPull, Push: git.PushOptions{
+		Hosts: m.hosts, Placeholder: placeholder, Readable: readable, Log: m.log, CreatePull: m.createPull, LFS: git.LFSOptions{Call: m.largeFiles(s.Session)}, Push: git.PushOptions{
 			Dir: dir, ID: s.Session, Inspect: m.inspector, After: m.pushed,
 			Before: func(ctx context.Context, p git.Pushing) error { return m.pushing(ctx, pushRecord{Pushing: p}) },
 		},

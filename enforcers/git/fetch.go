@@ -94,13 +94,8 @@ func send(r *door.Request, p *enforcers.Permit, out *http.Request, op, service s
 		want = "application/x-" + service + "-advertisement"
 	}
 	switch {
-	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		// EG-81: a renamed repository is another one until the node lists it.
-		err = problem.New(CodeMoved, "the repository has moved", "The repository was renamed or moved: ask the operator to list its new name under repositories.")
-	case resp.StatusCode == http.StatusNotFound, resp.StatusCode == http.StatusUnauthorized, resp.StatusCode == http.StatusForbidden:
-		err = problem.New(CodeAnswer, "the host refused", fmt.Sprintf("The host answered %d: ask the operator whether the connection may use this repository.", resp.StatusCode))
 	case resp.StatusCode != http.StatusOK:
-		err = problem.New(CodeAnswer, "the host answered with an error", fmt.Sprintf("The host answered %d; try again later.", resp.StatusCode))
+		err = answerFault(resp.StatusCode)
 	case resp.Header.Get("Content-Type") != want:
 		err = problem.New(CodeAnswer, "the answer is not git's", "The host did not speak smart HTTP.")
 	default:
@@ -108,6 +103,18 @@ func send(r *door.Request, p *enforcers.Permit, out *http.Request, op, service s
 	}
 	_ = resp.Body.Close()
 	return nil, err
+}
+
+// answerFault words a status that is no answer.
+func answerFault(status int) error {
+	switch {
+	case status >= 300 && status < 400:
+		// EG-81: a renamed repository is another one until the node lists it.
+		return problem.New(CodeMoved, "the repository has moved", "The repository was renamed or moved: ask the operator to list its new name under repositories.")
+	case status == http.StatusNotFound, status == http.StatusUnauthorized, status == http.StatusForbidden:
+		return problem.New(CodeAnswer, "the host refused", fmt.Sprintf("The host answered %d: ask the operator whether the connection may use this repository.", status))
+	}
+	return problem.New(CodeAnswer, "the host answered with an error", fmt.Sprintf("The host answered %d; try again later.", status))
 }
 
 // fetchRequest reads the whole of a git-upload-pack request, decoded, and

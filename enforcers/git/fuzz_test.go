@@ -2,10 +2,16 @@ package git
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
+	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gatehouse/internal/authority"
 )
 
 func FuzzPackets(f *testing.F) {
@@ -155,6 +161,79 @@ func FuzzPackAnswer(f *testing.F) {
 		_ = copyPack(&out, &packets{r: bytes.NewReader(b), left: 1 << 20})
 		if out.Len() > len(b) {
 			t.Fatal("more came out than went in")
+		}
+	})
+}
+
+func FuzzLFSBatch(f *testing.F) {
+	oid := strings.Repeat("a", 64)
+	for _, s := range []string{
+		`{"operation":"download","transfers":["basic","ssh"],"ref":{"name":"refs/heads/main"},"objects":[{"oid":"` + oid + `","size":1}],"hash_algo":"sha256"}`,
+		`{"operation":"upload","objects":[{"oid":"` + oid + `","size":0}]}`, `{"operation":"upload","Operation":"download"}`, `{"objects":null}`, `[]`, ``,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		q, err := parseLFSBatch(b)
+		if err != nil {
+			return
+		}
+		// What is sent is read as what was judged.
+		sent, err := json.Marshal(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := parseLFSBatch(sent)
+		if err != nil {
+			t.Fatalf("%v: %s", err, sent)
+		}
+		if diff := cmp.Diff(q, again); diff != "" || len(q.Objects) > maxLFSObjects {
+			t.Fatalf("%s became (-read +sent):\n%s", b, diff)
+		}
+	})
+}
+
+func FuzzLFSAnswer(f *testing.F) {
+	oid := strings.Repeat("a", 64)
+	for _, href := range []string{"https://git.good.test/acme/shop.git/info/lfs/objects/1", "https://store.good.test/1?sig=2", "https://git.good.test/acme/other.git/info/lfs/1", "https://git.good.test/acme/shop.git/info/lfs/../../../other", "http://x", "//y", "https://git.good.test:443@evil.test/"} {
+		f.Add([]byte(`{"transfer":"basic","objects":[{"oid":"` + oid + `","size":1,"actions":{"download":{"href":"` + href + `","header":{"Authorization":"x"}}}}]}`))
+	}
+	f.Add([]byte(`{"objects":[{"oid":"` + oid + `","size":1,"error":{"code":404}}]}`))
+	to, err := authority.New(authority.HTTPS, "git.good.test", 443)
+	if err != nil {
+		f.Fatal(err)
+	}
+	store, err := authority.ParsePattern("store.good.test")
+	if err != nil {
+		f.Fatal(err)
+	}
+	shop := Repository{ID: "1", Name: "acme/shop"}
+	h := &host{Host: Host{To: to, Stores: []authority.Pattern{store}}, by: map[string]Repository{"acme/shop": shop, "acme/other": {ID: "2", Name: "acme/other"}}}
+	asked := lfsBatch{Operation: "download", Objects: []lfsObject{{oid, 1}}}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		answer, err := h.parseLFSAnswer(b, asked, shop)
+		if err != nil {
+			return
+		}
+		if len(answer) != 1 || answer[0].OID != oid {
+			t.Fatalf("%+v", answer)
+		}
+		act, ok := answer[0].actions["download"]
+		if !ok || answer[0].missing || answer[0].refused {
+			return
+		}
+		u, err := url.Parse(string(act.href.Reveal()))
+		if err != nil || u.Scheme != "https" || u.User != nil || u.Port() != "" && u.Port() != "443" {
+			t.Fatalf("%q is offered", act.href.Reveal())
+		}
+		switch strings.ToLower(u.Hostname()) {
+		case "store.good.test":
+		case "git.good.test":
+			if p := strings.ToLower(u.EscapedPath()); !strings.HasPrefix(p, "/acme/shop/") && !strings.HasPrefix(p, "/acme/shop.git/") || strings.Contains(p, "..") && strings.Contains(p, "/../") {
+				t.Fatalf("%q is offered", act.href.Reveal())
+			}
+		default:
+			t.Fatalf("%q is offered", act.href.Reveal())
 		}
 	})
 }

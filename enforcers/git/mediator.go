@@ -45,6 +45,9 @@ type Host struct {
 	// Static says that the connection's credential is one that nobody narrowed to a
 	// repository. GraphQL is closed then: its fields lead from one to another.
 	Static bool
+	// Stores are where the connection's host keeps large files besides itself: an
+	// LFS address that leads anywhere else is refused.
+	Stores []authority.Pattern
 }
 
 // Options configure one session's mediator.
@@ -57,6 +60,7 @@ type Options struct {
 	// read: the API is not asked about any other.
 	Readable []string
 	Push     PushOptions
+	LFS      LFSOptions
 	// CreatePull opens a pull request in the session's own repository, as a named
 	// operation that asks the gate itself, and returns its address. nil: none is
 	// opened through the API.
@@ -68,7 +72,9 @@ type Options struct {
 type Mediator struct {
 	o     Options
 	hosts map[authority.Authority]*host
-	turn  chan struct{} // held by the one push that is being read
+	turn  chan struct{} // held by the one push, or upload of a large file, that is being read
+
+	offers offers // of large files
 }
 
 type host struct {
@@ -153,6 +159,8 @@ func (m *Mediator) serve(w http.ResponseWriter, r *door.Request) {
 		m.push(w, r, h, repository, t)
 	case t.op == opRefs && t.service == receivePack && code == "":
 		m.pushRefs(w, r, h, repository, t)
+	case t.op == opLFS:
+		m.lfs(w, r, h, repository, t, code)
 	case t.op == opRefs, t.op == opService:
 		m.fetch(w, r, h, repository, t, code)
 	default:

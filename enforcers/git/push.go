@@ -31,7 +31,7 @@ type PushOptions struct {
 	Dir     string // of the session, closed to agents; packs wait there
 	ID      string // begins the names of inspections, as sandbox.Spec.Session
 	Inspect Inspector
-	Most    int64 // bytes of one pack, 0 = 1 GiB
+	Most    int64 // bytes of one pack, and of one large file; 0 = 1 GiB
 	Limits  quarantine.Limits
 	// Before is told of a permitted push just before its first byte leaves, and
 	// After once the host has answered or cannot any more: after a crash between
@@ -184,12 +184,17 @@ func (m *Mediator) inspect(r *door.Request, h *host, repository Repository, t ta
 	return dir, ""
 }
 
+// most is how many bytes one pack, or one large file, may have.
+func (m *Mediator) most() int64 {
+	if m.o.Push.Most == 0 {
+		return defaultMost
+	}
+	return m.o.Push.Most
+}
+
 // store writes the pack to a file that another user may read.
 func (m *Mediator) store(path string, body io.Reader, wanted bool) (code string) {
-	most := m.o.Push.Most
-	if most == 0 {
-		most = defaultMost
-	}
+	most := m.most()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return CodeInspection

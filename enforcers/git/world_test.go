@@ -102,6 +102,7 @@ type world struct {
 	seen     []string // "METHOD path?query" of every request
 	auth     map[string]int
 	moved    bool // answer with a rename redirect
+	large    *large
 }
 
 func newWorld(t testing.TB) *world {
@@ -131,8 +132,12 @@ func newWorld(t testing.TB) *world {
 		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "git-receive-pack") {
 			w.received++
 		}
-		moved := w.moved
+		moved, large := w.moved, w.large
 		w.mu.Unlock()
+		if large != nil && strings.Contains(r.URL.Path, "-lfs/") || large != nil && strings.Contains(r.URL.Path, "/info/lfs/") {
+			large.ServeHTTP(rw, r)
+			return
+		}
 		if moved {
 			http.Redirect(rw, r, "https://git.good.test/acme/other.git/info/refs?service=git-upload-pack", http.StatusMovedPermanently)
 			return
@@ -211,11 +216,15 @@ func (in *injector) Inject(_ context.Context, p *enforcers.Permit, r *http.Reque
 	case a.Push != nil:
 		repository = a.Push.Repository
 	}
-	in.mu.Lock()
-	in.asks = append(in.asks, string(a.Kind)+" "+repository)
-	in.mu.Unlock()
+	in.ask(string(a.Kind) + " " + repository)
 	r.SetBasicAuth("x-access-token", token)
 	return []secret.Value{secret.FromString(token)}, nil
+}
+
+func (in *injector) ask(what string) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.asks = append(in.asks, what)
 }
 
 func (in *injector) asked() []string {
@@ -250,6 +259,7 @@ type setup struct {
 	gh      bool          // github.com has the repositories too
 	static  bool          // the connection's credential is not narrowed
 	pull    func(context.Context, git.PullRequest) (string, error)
+	total   int64 // bytes of large files that may be uploaded
 }
 
 const pushBranches = `{"delete":false,"deny_paths":[".github/workflows/**",".gitmodules"],"force":false,"refs":["refs/heads/gatehouse/*"]}`
@@ -326,6 +336,8 @@ func open(t testing.TB, w *world, s setup) *session {
 	case !s.blind:
 		o.Push.Inspect = inspector(t)
 	}
+	o.Hosts[0].Stores = []authority.Pattern{pattern(t, "store.good.test")}
+	o.LFS = git.LFSOptions{Call: in.outside(up), Total: s.total}
 	m, err := git.New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -358,6 +370,36 @@ func open(t testing.TB, w *world, s setup) *session {
 		"https_proxy=http://" + in.proxy, "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com",
 	}
 	return in
+}
+
+func pattern(t testing.TB, s string) authority.Pattern {
+	t.Helper()
+	p, err := authority.ParsePattern(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// outside carries out the node's own calls, as cmd/gatehouse does.
+func (s *session) outside(up *upstream.Client) func(context.Context, string, string, git.Access, *http.Request) (*http.Response, error) {
+	return func(ctx context.Context, connection, repository string, a git.Access, r *http.Request) (*http.Response, error) {
+		to, err := authority.ParseHostHeader(r.URL.Scheme, r.URL.Host)
+		if err != nil {
+			return nil, err
+		}
+		node, err := up.Node(upstream.NodeOptions{Purpose: "scm.lfs", To: to, Begin: func(context.Context, string) (func(enforcers.Outcome), error) {
+			return func(enforcers.Outcome) {}, nil
+		}})
+		if err != nil {
+			return nil, err
+		}
+		if a != "" {
+			s.inject.ask("lfs " + string(a) + " " + repository)
+			r.SetBasicAuth("x-access-token", token)
+		}
+		return node.RoundTrip(r.WithContext(ctx))
+	}
 }
 
 func inspector(t testing.TB) *quarantine.Runner {

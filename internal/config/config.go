@@ -212,6 +212,9 @@ type Connection struct {
 	API        string `yaml:"api,omitempty"`
 	CA         string `yaml:"ca,omitempty"`
 
+	// Of kind scm: hosts that keep its large files (Git LFS) besides its own.
+	Stores []string `yaml:"stores,omitempty" validate:"max=16,dive,required,max=253"`
+
 	// Of kind model. Project and Location are the only ones that Vertex calls may
 	// name. Impersonate is the service account that the credential's own account
 	// becomes. Aliases are names that clients may use in place of models'. Betas
