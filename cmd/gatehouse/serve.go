@@ -35,6 +35,11 @@ import (
 const (
 	drainLimit = 10 * time.Second // deliveries in flight
 	closeLimit = 5 * time.Second  // HTTP servers
+
+	// linger is how long a receipt that nobody waits for, one of a shadow session
+	// or an outcome, may wait for others to share its sync. A crash loses no more
+	// than that of them, and never one that an effect had to wait for.
+	linger = 5 * time.Millisecond
 )
 
 func (c *cli) serveCommand() *cobra.Command {
@@ -140,7 +145,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		},
 		Budget: notary.Budget{Flood: func(session string) { n.gk.Flood(session) }},
 	})
-	n.journal, err = journal.Open(state.journal, journal.Options{Seal: n.notary.Seal, PrivateKey: n.keys.NodeKey().Reveal()})
+	n.journal, err = journal.Open(state.journal, journal.Options{Seal: n.notary.Seal, PrivateKey: n.keys.NodeKey().Reveal(), Linger: linger})
 	if err != nil {
 		return nil, err
 	}

@@ -200,7 +200,7 @@ func (o *outsideWorld) door(t testing.TB, mode receipts.Mode, more []string) way
 		t.Fatal(err)
 	}
 	n := notary.New(notary.Options{Node: "bench", Keys: keys, Budget: notary.Budget{Receipts: 1 << 40, Refusals: 1 << 40}})
-	j, err := journal.Open(filepath.Join(t.TempDir(), "journal"), journal.Options{Seal: n.Seal, PrivateKey: keys.NodeKey().Reveal()})
+	j, err := journal.Open(filepath.Join(t.TempDir(), "journal"), journal.Options{Seal: n.Seal, Linger: 5 * time.Millisecond, PrivateKey: keys.NodeKey().Reveal()})
 	if err != nil {
 		t.Fatal(err)
 	}

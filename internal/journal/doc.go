@@ -9,7 +9,8 @@
 // Writers append records; one goroutine takes what is queued (at most
 // Options.MaxGroup records), lets the Seal hook add its record, writes the group
 // in one piece and syncs it once. It waits for nobody while the disk is idle:
-// groups grow because records arrive during the sync of the one before. A group
+// groups grow because records arrive during the sync of the one before, and by
+// records that nobody waits for, which Options.Linger lets share a sync. A group
 // is the unit of durability: after a crash it is there whole or not at all.
 //
 // # Failure

@@ -60,6 +60,10 @@ type Options struct {
 	// before that was noticed, and AppendReserved after it: an append larger than
 	// half of it may fail the journal on a full disk.
 	ReserveBytes int64
+	// Linger is how long records may wait for others to share their sync as long
+	// as nobody waits for them; none by default. Ticket.Wait, a full group and
+	// Close end it at once, so that it costs no waiter anything.
+	Linger time.Duration
 	// FS is the file layer, OS() by default.
 	FS FS
 }
@@ -117,11 +121,24 @@ type Journal struct {
 
 // batch is a group in the making. All of its tickets share done.
 type batch struct {
-	recs  []Record
-	bytes int
-	done  chan struct{}
-	first uint64 // position of recs[0]; valid after done
-	err   error  // valid after done
+	j      *Journal
+	recs   []Record
+	bytes  int
+	ready  bool        // to be written as soon as the disk is idle; guarded by j.mu
+	linger *time.Timer // makes it ready; nil when it was born so
+	done   chan struct{}
+	first  uint64 // position of recs[0]; valid after done
+	err    error  // valid after done
+}
+
+// hurry makes the batch ready. j.mu is held.
+func (b *batch) hurry() {
+	if b.ready {
+		return
+	}
+	b.ready = true
+	b.linger.Stop()
+	b.j.work.Signal()
 }
 
 // Ticket stands for the records of one Append.
@@ -145,6 +162,11 @@ func (t Ticket) Wait(ctx context.Context) (pos uint64, err error) {
 	select {
 	case <-t.b.done:
 	default:
+		if t.b.linger != nil {
+			t.b.j.mu.Lock()
+			t.b.hurry()
+			t.b.j.mu.Unlock()
+		}
 		select {
 		case <-t.b.done:
 		case <-ctx.Done():
@@ -196,6 +218,7 @@ func (j *Journal) append(reserved bool, recs []Record) Ticket {
 		if j.queued == 0 || j.queued+size <= j.o.QueueBytes {
 			break
 		}
+		j.hurry()
 		j.room.Wait()
 	}
 	var b *batch
@@ -203,7 +226,8 @@ func (j *Journal) append(reserved bool, recs []Record) Ticket {
 		b = j.queue[n-1]
 	}
 	if b == nil || len(b.recs)+len(recs) > j.o.MaxGroup || b.bytes+size > maxBatch {
-		b = &batch{done: make(chan struct{})}
+		j.hurry() // its group is full
+		b = j.batch()
 		j.queue = append(j.queue, b)
 		j.work.Signal()
 	}
@@ -212,6 +236,27 @@ func (j *Journal) append(reserved bool, recs []Record) Ticket {
 	b.bytes += size
 	j.queued += size
 	return t
+}
+
+// batch returns a new one. j.mu is held.
+func (j *Journal) batch() *batch {
+	b := &batch{j: j, ready: j.o.Linger <= 0, done: make(chan struct{})}
+	if !b.ready {
+		b.linger = time.AfterFunc(j.o.Linger, func() {
+			j.mu.Lock()
+			defer j.mu.Unlock()
+			b.hurry()
+		})
+	}
+	return b
+}
+
+// hurry has all that is queued written as soon as the disk is idle. j.mu is
+// held.
+func (j *Journal) hurry() {
+	for _, b := range j.queue {
+		b.hurry()
+	}
 }
 
 // check bounds one call and returns its size in bytes.
@@ -360,6 +405,7 @@ func (j *Journal) Close() error {
 	j.mu.Lock()
 	already := j.closing
 	j.closing = true
+	j.hurry()
 	j.work.Signal()
 	j.room.Broadcast()
 	j.mu.Unlock()

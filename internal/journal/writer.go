@@ -34,13 +34,13 @@ func (w *writer) run() {
 	defer close(j.done)
 	for {
 		j.mu.Lock()
-		for len(j.queue) == 0 && !j.probe && !j.closing {
+		for (len(j.queue) == 0 || !j.queue[0].ready) && !j.probe && !j.closing {
 			j.work.Wait()
 		}
 		probe := j.probe && j.full
 		j.probe = false
 		var b *batch
-		if len(j.queue) > 0 {
+		if len(j.queue) > 0 && j.queue[0].ready {
 			b = j.queue[0]
 			j.queue = j.queue[1:]
 		}
