@@ -32,6 +32,7 @@ type body struct {
 	mu    sync.Mutex // held during a read; the transport may still read when the handler is done
 	read  int64
 	err   error         // io.EOF at the end, or what broke it
+	soon  *time.Timer   // starts the watcher; nil while there is something to read
 	watch chan struct{} // closed when the watcher ends; nil when there is none
 }
 
@@ -95,30 +96,51 @@ func bodyError(err error) error {
 // Close is for the transport; the connection is settled by the link.
 func (b *body) Close() error { return nil }
 
-// startWatch waits for the client to leave. It must be called with mu held or
-// before the body is shared, and only when nothing of the body is left to read.
-func (b *body) startWatch() {
-	if b.l.nc.SetReadDeadline(time.Time{}) != nil || b.closing.Load() {
+// watchAfter is how long a request is under way before its client is watched.
+// Most are done by then, and watching costs as much as reading a request.
+const watchAfter = 50 * time.Millisecond
+
+// startWatch will wait for the client to leave. It must be called with mu held
+// or before the body is shared, and only when nothing of the body is left to
+// read.
+func (b *body) startWatch() { b.soon = time.AfterFunc(watchAfter, b.watchClient) }
+
+func (b *body) watchClient() {
+	b.mu.Lock()
+	if b.closing.Load() || b.l.nc.SetReadDeadline(time.Time{}) != nil || b.closing.Load() {
+		b.mu.Unlock()
 		return
 	}
 	done := make(chan struct{})
 	b.watch = done
-	go func() {
-		defer close(done)
-		// A byte of the next request stays in the buffer.
-		if _, err := b.l.r.Peek(1); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			b.gone(problem.Wrap(err, enforcers.CodeClientGone, "the client left", ""))
-		}
-	}()
+	b.mu.Unlock()
+	defer close(done)
+	// A byte of the next request stays in the buffer.
+	if _, err := b.l.r.Peek(1); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		b.gone(problem.Wrap(err, enforcers.CodeClientGone, "the client left", ""))
+	}
 }
 
 // finished ends reading and watching: after it nothing but the link touches
 // the connection's reader.
 func (b *body) finished() {
 	b.closing.Store(true)
+	if b.mu.TryLock() { // nobody reads
+		idle := b.watch == nil
+		if b.soon != nil {
+			b.soon.Stop()
+		}
+		b.mu.Unlock()
+		if idle {
+			return
+		}
+	}
 	_ = b.l.nc.SetReadDeadline(time.Unix(1, 0)) // wakes whoever reads
 	b.mu.Lock()
 	watch := b.watch
+	if b.soon != nil {
+		b.soon.Stop()
+	}
 	b.mu.Unlock()
 	if watch != nil {
 		<-watch

@@ -2,6 +2,7 @@ package door
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -79,8 +80,10 @@ func (l *link) head() (*head, error) {
 		l.alert = l.fresh && errors.As(err, &op) && op.Op == "remote error"
 		return nil, err
 	}
-	if err := l.nc.SetReadDeadline(time.Now().Add(min(wait, t.Head))); err != nil { // EG-65
-		return nil, err
+	if begun, _ := l.r.Peek(l.r.Buffered()); !bytes.Contains(begun, []byte("\r\n\r\n")) {
+		if err := l.nc.SetReadDeadline(time.Now().Add(min(wait, t.Head))); err != nil { // EG-65
+			return nil, err
+		}
 	}
 	b, err := readHead(l.r)
 	if err != nil {

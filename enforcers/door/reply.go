@@ -155,7 +155,8 @@ func (r *reply) head(length int64) {
 	if r.close {
 		r.header["Connection"] = []string{"close"}
 	}
-	fmt.Fprintf(r.w, "HTTP/1.1 %d %s\r\n", r.status, http.StatusText(r.status))
+	var line [64]byte
+	_, _ = r.w.Write(append(append(append(strconv.AppendInt(append(line[:0], "HTTP/1.1 "...), int64(r.status), 10), ' '), http.StatusText(r.status)...), "\r\n"...))
 	trailers := r.trailerNames()
 	for name, values := range r.header {
 		if strings.HasPrefix(name, http.TrailerPrefix) || slices.Contains(trailers, name) {

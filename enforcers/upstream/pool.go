@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -26,7 +25,13 @@ type poolKey struct {
 type pool struct {
 	keep time.Duration
 	mu   sync.Mutex
-	by   map[poolKey]map[*client]struct{}
+	by   map[poolKey]*clients
+}
+
+// clients are the connections of one key.
+type clients struct {
+	all  map[*client]struct{}
+	free []*client // those that may take a request, the one used last at the end
 }
 
 // client is one HTTP connection. Reserve and Release on cc arbitrate its use.
@@ -34,6 +39,7 @@ type client struct {
 	cc     *http.ClientConn
 	conn   *conn
 	idle   *time.Timer
+	free   bool // it stands in clients.free; guarded by the pool
 	reused atomic.Bool
 }
 
@@ -41,17 +47,45 @@ type client struct {
 // first to see that a connection broke and then runs its state hook, which takes
 // it out of the pool: it must not be called with the pool locked.
 func (p *pool) reuse(key poolKey) *client {
-	p.mu.Lock()
-	known := slices.Collect(maps.Keys(p.by[key]))
-	p.mu.Unlock()
-	for _, c := range known {
-		if c.cc.Reserve() == nil {
-			c.idle.Stop()
-			c.reused.Store(true)
+	for {
+		c := p.take(key)
+		if c == nil || c.cc.Reserve() == nil {
+			if c != nil {
+				c.idle.Stop()
+				c.reused.Store(true)
+				p.offer(key, c) // HTTP/2 takes more than one
+			}
 			return c
 		}
 	}
-	return nil
+}
+
+// take takes the connection out that was used last.
+func (p *pool) take(key poolKey) *client {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	set := p.by[key]
+	if set == nil || len(set.free) == 0 {
+		return nil
+	}
+	last := len(set.free) - 1
+	c := set.free[last]
+	set.free[last], set.free, c.free = nil, set.free[:last], false
+	return c
+}
+
+// offer puts a connection among those that may take a request, if it may.
+func (p *pool) offer(key poolKey, c *client) {
+	if c.cc.Available() == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if set := p.by[key]; set != nil && !c.free {
+		if _, ok := set.all[c]; ok {
+			set.free, c.free = append(set.free, c), true
+		}
+	}
 }
 
 // add takes a new, reserved connection in. It leaves the pool when it breaks,
@@ -66,30 +100,38 @@ func (p *pool) add(key poolKey, k *conn, cc *http.ClientConn) *client {
 	c.idle.Stop()
 	p.mu.Lock()
 	if p.by == nil {
-		p.by = make(map[poolKey]map[*client]struct{})
+		p.by = make(map[poolKey]*clients)
 	}
 	if p.by[key] == nil {
-		p.by[key] = make(map[*client]struct{})
+		p.by[key] = &clients{all: make(map[*client]struct{})}
 	}
-	p.by[key][c] = struct{}{}
+	p.by[key].all[c] = struct{}{}
 	p.mu.Unlock()
 	cc.SetStateHook(func(cc *http.ClientConn) {
-		switch {
-		case cc.Err() != nil:
+		if cc.Err() != nil {
 			p.drop(key, c)
-		case cc.InFlight() == 0:
+			return
+		}
+		if cc.InFlight() == 0 {
 			c.idle.Reset(p.keep)
 		}
+		p.offer(key, c)
 	})
+	p.offer(key, c)
 	return c
 }
 
 // drop closes a connection and forgets it.
 func (p *pool) drop(key poolKey, c *client) {
 	p.mu.Lock()
-	delete(p.by[key], c)
-	if len(p.by[key]) == 0 {
-		delete(p.by, key)
+	if set := p.by[key]; set != nil {
+		delete(set.all, c)
+		if c.free {
+			set.free, c.free = slices.DeleteFunc(set.free, func(o *client) bool { return o == c }), false
+		}
+		if len(set.all) == 0 {
+			delete(p.by, key)
+		}
 	}
 	p.mu.Unlock()
 	c.idle.Stop()
@@ -103,7 +145,7 @@ func (p *pool) close() {
 	p.by = nil
 	p.mu.Unlock()
 	for _, set := range all {
-		for c := range set {
+		for c := range set.all {
 			c.idle.Stop()
 			_ = c.cc.Close()
 			_ = c.conn.Close()
