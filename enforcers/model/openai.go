@@ -37,6 +37,10 @@ func ownTools(types map[string]fields) rule {
 				r.refuse(CodeTool, "type")
 				return
 			}
+			if t.str == "tool_search" && v.get("execution") == nil {
+				r.refuse(CodeTool, "execution") // ME-10: the provider's own by default
+				return
+			}
 		}
 		block(types)(r, v)
 	})
@@ -75,7 +79,26 @@ var inputItems = map[string]fields{
 	"custom_tool_call":        {"type": aText, "id": aText, "call_id": aText, "name": aText, "input": aText, "status": aText},
 	"custom_tool_call_output": {"type": aText, "id": aText, "call_id": aText, "output": either(blocks(inputParts)), "status": aText},
 	"reasoning":               {"type": aText, "id": aText, "summary": anything, "content": anything, "encrypted_content": aText, "status": aText},
+	"additional_tools":        {"type": aText, "id": aText, "role": aText, "tools": responsesTools},
+	"tool_search_call":        {"type": aText, "id": aText, "call_id": aText, "execution": byClient, "arguments": anything, "status": aText},
+	"tool_search_output":      {"type": aText, "id": aText, "call_id": aText, "execution": byClient, "tools": responsesTools, "status": aText},
 }
+
+// callableTools are what the model may name in a call; namedTools group them,
+// and a search that the client carries out brings more of them.
+var callableTools = map[string]fields{
+	"function": {"type": aText, "name": aText, "description": aText, "parameters": anything, "strict": aBoolean, "defer_loading": aBoolean},
+	"custom":   {"type": aText, "name": aText, "description": aText, "format": anything, "defer_loading": aBoolean},
+}
+
+var responsesTools = ownTools(map[string]fields{
+	"function": callableTools["function"], "custom": callableTools["custom"],
+	"namespace":   {"type": aText, "name": aText, "description": aText, "tools": ownTools(callableTools)},
+	"tool_search": {"type": aText, "execution": byClient, "description": aText, "parameters": anything},
+})
+
+// byClient admits a search for tools that runs in the sandbox: ME-10.
+var byClient = only(CodeTool, "client")
 
 // anItem is one input item; a message may leave its type out.
 func anItem(r *request, v *value) {
@@ -91,12 +114,9 @@ var responsesBody = fields{
 	"stream": theStream, "stream_options": obj(fields{"include_obfuscation": aBoolean}), "service_tier": theTier,
 	"temperature": aNumber, "top_p": aNumber, "top_logprobs": aNumber, "text": anything, "truncation": aText, "user": aText,
 	"safety_identifier": aText, "prompt_cache_key": aText, "prompt_cache_retention": aText, "metadata": anything,
-	"reasoning":           obj(fields{"effort": aText, "summary": aText, "generate_summary": aText}),
+	"reasoning":           obj(fields{"effort": aText, "summary": aText, "generate_summary": aText, "context": aText}),
 	"parallel_tool_calls": aBoolean, "max_tool_calls": aNumber, "tool_choice": either(anything),
-	"tools": ownTools(map[string]fields{
-		"function": {"type": aText, "name": aText, "description": aText, "parameters": anything, "strict": aBoolean},
-		"custom":   {"type": aText, "name": aText, "description": aText, "format": anything},
-	}),
+	"tools": responsesTools, "client_metadata": anything, // what a client says of itself, beside metadata
 	"include": list(only(CodeFeature, "reasoning.encrypted_content", "message.output_text.logprobs")),
 	"store":   off, "background": off,
 	"previous_response_id": never(CodeFeature), "conversation": never(CodeFeature), "prompt": never(CodeFeature),
