@@ -12,6 +12,7 @@ const historySize = 1024
 // Explanation is one decision with every enforcer's part in it. It holds no
 // header, query or body.
 type Explanation struct {
+	Receipt  receipts.Hash
 	ID       string
 	Kind     Kind
 	To       string // "scheme://host:port", "" when it goes nowhere by itself
@@ -29,7 +30,7 @@ type history struct {
 }
 
 func (h *history) add(a *Action, d Decision) {
-	e := Explanation{ID: a.ID, Kind: a.Kind, To: a.To().String(), Decision: d}
+	e := Explanation{Receipt: d.Receipt, ID: a.ID, Kind: a.Kind, To: a.To().String(), Decision: d}
 	if a.HTTP != nil {
 		e.Method, e.Path = a.HTTP.Method, a.HTTP.Path
 	}
@@ -51,4 +52,21 @@ func (g *Gate) Explain(receipt receipts.Hash) (Explanation, bool) {
 	defer g.explain.mu.Unlock()
 	e, ok := g.explain.by[receipt]
 	return e, ok
+}
+
+// Refused returns this session's newest stopped actions, the newest first, at
+// most n of those that Explain still knows.
+func (g *Gate) Refused(n int) []Explanation {
+	h := &g.explain
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []Explanation
+	for i := 1; i <= historySize && len(out) < n; i++ {
+		e := h.by[h.ring[(h.next-i+historySize)%historySize]]
+		// Equal refusals may share a receipt, and then follow each other.
+		if e.Decision.Effect == Deny && !e.Decision.Passed && (len(out) == 0 || out[len(out)-1].Receipt != e.Receipt) {
+			out = append(out, e)
+		}
+	}
+	return out
 }

@@ -71,7 +71,7 @@ type endpoint struct {
 func Route(o Options) (door.Route, error) {
 	e := &endpoint{o: o}
 	e.resources = map[string]door.Handler{
-		"session": door.HandlerFunc(e.session), "event": door.HandlerFunc(e.event), "explain": door.HandlerFunc(e.explain),
+		"session": door.HandlerFunc(e.session), "event": door.HandlerFunc(e.event), "explain": door.HandlerFunc(e.explain), "refusals": door.HandlerFunc(e.refusals),
 	}
 	for name, h := range o.More {
 		if e.resources[name] != nil || name == "" || strings.Contains(name, "/") {
@@ -190,6 +190,39 @@ func (e *endpoint) explain(w http.ResponseWriter, r *door.Request) {
 		return
 	}
 	Answer(w, http.StatusOK, explained(receipt, found))
+}
+
+// Refusal is one action that was stopped, as a list shows it.
+type Refusal struct {
+	Receipt string `json:"receipt"`
+	Action  string `json:"action"`
+	To      string `json:"to,omitempty"`
+	Method  string `json:"method,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Code    string `json:"code"`
+	Rule    string `json:"rule,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// maxRefusals is how many refusals a list has.
+const maxRefusals = 20
+
+// refusals lists what was stopped. Many programs do not show why a proxy said
+// no: a tunnel that is refused has a body that nobody prints.
+func (e *endpoint) refusals(w http.ResponseWriter, r *door.Request) {
+	if !Read(w, r) {
+		return
+	}
+	if Rest(r, "refusals") != "" {
+		NotFound(w)
+		return
+	}
+	list := []Refusal{}
+	for _, x := range r.Gate.Refused(maxRefusals) {
+		code, hint := door.Reason(x.Decision)
+		list = append(list, Refusal{x.Receipt.String(), string(x.Kind), x.To, x.Method, x.Path, code, x.Decision.Rule, hint})
+	}
+	Answer(w, http.StatusOK, map[string]any{"refusals": list})
 }
 
 func explained(receipt receipts.Hash, x enforcers.Explanation) Explanation {

@@ -211,7 +211,7 @@ func TestResources(t *testing.T) {
 		status       int
 		holds        string
 	}{
-		"index":                     {"GET", "", 200, `{"resources":["children","event","explain","operations","session"]}`},
+		"index":                     {"GET", "", 200, `{"resources":["children","event","explain","operations","refusals","session"]}`},
 		"session":                   {"GET", "session", 200, `"bundle":"fix-ci"`},
 		"session_reach":             {"GET", "session", 200, `"reach":[{"rule":"egress[0]","host":"api.good.test","ports":[443]}]`},
 		"own_session_by_id":         {"GET", "session/s-1", 200, `"id":"s-1"`},
@@ -220,6 +220,9 @@ func TestResources(t *testing.T) {
 		"event_of_another_session":  {"GET", "event/s-2", 404, `"code":"not_found"`},
 		"explain_nothing":           {"GET", "explain/" + receipts.Hash{1, 200}.String(), 404, `"code":"not_found"`},
 		"explain_garbage":           {"GET", "explain/garbage", 404, `"code":"not_found"`},
+		"refusals_none":             {"GET", "refusals", 200, `{"refusals":[]}`},
+		"refusal_by_name":           {"GET", "refusals/x", 404, `"code":"not_found"`},
+		"write_to_refusals":         {"POST", "refusals", 405, `"code":"method_not_allowed"`},
 		"children_none":             {"GET", "children", 200, `{"children":[]}`},
 		"child_of_another_session":  {"GET", "children/01m8kjt9g0mxxc3zz45bd5d9s7", 404, `"code":"not_found"`},
 		"added_resource":            {"GET", "operations/scm.comment", 200, `{"rest":"scm.comment"}`},
@@ -269,6 +272,12 @@ func TestExplain(t *testing.T) {
 	}
 	if x.Receipt != receipt || x.Action != "http.request" || x.Verdict != "deny" || x.Reason == "" || x.Method != "GET" || x.Path != "/x" || len(x.Steps) == 0 {
 		t.Errorf("%+v", x)
+	}
+	if b := in.ask("GET", "refusals", ""); !strings.Contains(b.body, `"receipt":"`+receipt+`","action":"http.request","to":"http://evil.test:80","method":"GET","path":"/x","code":"host_not_listed"`) || !strings.Contains(b.body, `"hint":"Ask the operator`) {
+		t.Errorf("refusals: %s", b.body)
+	}
+	if b := open(t, receipts.Hard).ask("GET", "refusals", ""); strings.Contains(b.body, receipt) {
+		t.Errorf("another session's refusals: %s", b.body)
 	}
 	// Another session has the same receipt's name and learns nothing by it.
 	if b := open(t, receipts.Hard).ask("GET", "explain/"+receipt, ""); b.status != http.StatusNotFound {

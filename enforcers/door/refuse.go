@@ -34,15 +34,20 @@ type refusal struct {
 
 // Refuse answers a denied action.
 func Refuse(w http.ResponseWriter, d enforcers.Decision) {
-	code := d.Reason
+	code, hint := Reason(d)
+	write(w, refusal{Title: "refused by Gatehouse", Status: statusOf(code), Code: code, Rule: d.Rule, Hint: hint}, d)
+}
+
+// Reason returns a denied action's code and the next step of whoever reads it.
+func Reason(d enforcers.Decision) (code, hint string) {
 	if d.Fault != "" {
-		code = d.Fault
+		return d.Fault, hints[d.Fault]
 	}
-	hint, ok := hints[code]
-	if !ok && d.Fault == "" {
+	hint, ok := hints[d.Reason]
+	if !ok {
 		hint = hints[enforcers.CodeNotListed] // a reason of the policy's own
 	}
-	write(w, refusal{Title: "refused by Gatehouse", Status: statusOf(code), Code: code, Rule: d.Rule, Hint: hint}, d)
+	return d.Reason, hint
 }
 
 // Fail answers a permitted action that could not be carried out. err comes
