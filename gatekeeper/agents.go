@@ -1,7 +1,10 @@
 package gatekeeper
 
 import (
+	"maps"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"gatehouse/gatekeeper/bundle"
@@ -11,77 +14,138 @@ import (
 // preset is how one known agent is started. All run without asking, since nobody
 // is there to answer, and with their own sandbox off: this one holds.
 type preset struct {
-	argv    func(task string) []string
-	version []string          // prints the version and needs nothing
-	env     map[string]string // fixed; says nothing of the session
-	files   map[string]string // below /gatehouse
+	argv    func(task, model string) []string
+	version []string                             // prints the version and needs nothing
+	env     map[string]string                    // fixed; says nothing of the session
+	model   func(model string) map[string]string // further variables that name the model
+	models  []string                             // how names of models begin that it can be told
 }
 
-// codexScript hands codex the base URL of the models' mediator, which it reads
-// from its settings alone. The task is an argument: no shell reads it.
-const codexScript = `set -- --dangerously-bypass-approvals-and-sandbox --skip-git-repo-check -c check_for_update_on_startup=false -- "$1"
+// codexScript hands codex the base URL of the models' mediator and the model's
+// name, which it reads from its settings alone. The task is an argument: no
+// shell reads it. Searching the web is a tool that the provider runs, and is
+// refused.
+const codexScript = `set -- --dangerously-bypass-approvals-and-sandbox --skip-git-repo-check -c check_for_update_on_startup=false -c analytics.enabled=false -c features.plugins=false -c features.apps=false -c web_search=disabled -- "$1"
+if [ -n "$GATEHOUSE_MODEL" ]; then set -- -m "$GATEHOUSE_MODEL" "$@"; fi
 if [ -n "$OPENAI_BASE_URL" ]; then
   set -- -c model_provider=gatehouse -c "model_providers.gatehouse={name=\"gatehouse\",base_url=\"$OPENAI_BASE_URL\",env_key=\"OPENAI_API_KEY\",wire_api=\"responses\"}" "$@"
 fi
 exec codex exec "$@"`
 
+// geminiScript writes the settings into the session's own home, which is empty:
+// those of the system count only in a folder of root's, and there is none
+// inside. How it authenticates must be chosen, since nobody is asked.
+const geminiScript = `auth=gemini-api-key
+if [ "$GOOGLE_GENAI_USE_VERTEXAI" = true ]; then auth=vertex-ai; fi
+mkdir -p "$HOME/.gemini" && printf '{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"security":{"auth":{"selectedType":"%s"}}}' "$auth" >"$HOME/.gemini/settings.json"
+task=$1; shift
+exec gemini --approval-mode=yolo "$@" --prompt "$task"`
+
 // openCodeSettings are read after every other setting of opencode. Its clients
 // want the version in the base URL.
 const openCodeSettings = `{"permission":{"*":"allow"},"autoupdate":false,"share":"disabled",` +
-	`"provider":{"anthropic":{"options":{"baseURL":"{env:ANTHROPIC_BASE_URL}/v1"}},"openai":{"options":{"baseURL":"{env:OPENAI_BASE_URL}"}}}}`
+	`"provider":{"anthropic":{"options":{"baseURL":"{env:ANTHROPIC_BASE_URL}/v1"}},"openai":{"options":{"baseURL":"{env:OPENAI_BASE_URL}"}}}`
+
+// openCodeProviders are opencode's names of the providers, by how the names of
+// their models begin.
+var openCodeProviders = map[string]string{"claude-": "anthropic", "gpt-": "openai", "o3": "openai", "o4-": "openai", "gemini-": "google"}
+
+func openCodeModel(model string) string {
+	for prefix, provider := range openCodeProviders {
+		if strings.HasPrefix(model, prefix) {
+			return provider + "/" + model
+		}
+	}
+	return ""
+}
+
+// with appends a flag and its value when there is one.
+func with(argv []string, flag, value string) []string {
+	if value == "" {
+		return argv
+	}
+	return append(argv, flag, value)
+}
 
 // presets are the known agents. docs/agents.md has them with their versions.
 var presets = map[string]preset{
 	"claude-code": {
-		argv: func(task string) []string {
-			return []string{"claude", "-p", "--dangerously-skip-permissions", "--", task}
+		argv: func(task, model string) []string {
+			return append(with([]string{"claude", "-p", "--dangerously-skip-permissions"}, "--model", model), "--", task)
 		},
 		version: []string{"claude", "--version"},
-		env:     map[string]string{"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "IS_SANDBOX": "1"},
+		env: map[string]string{
+			// Without the former it asks for beta features, and for fields of calls, that are not on the mediator's closed lists.
+			"CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "IS_SANDBOX": "1",
+		},
+		model: func(model string) map[string]string {
+			return map[string]string{"ANTHROPIC_DEFAULT_HAIKU_MODEL": model, "CLAUDE_CODE_SUBAGENT_MODEL": model}
+		},
+		models: []string{"claude-"},
 	},
 	"codex": {
-		argv:    func(task string) []string { return []string{"/bin/sh", "-c", codexScript, "codex", task} },
+		argv:    func(task, _ string) []string { return []string{"/bin/sh", "-c", codexScript, "codex", task} },
 		version: []string{"codex", "--version"},
+		model:   func(model string) map[string]string { return map[string]string{"GATEHOUSE_MODEL": model} },
+		models:  []string{"gpt-", "o3", "o4-"},
 	},
 	"gemini": {
-		argv: func(task string) []string {
-			return []string{"gemini", "--approval-mode=yolo", "--prompt", task}
+		argv: func(task, model string) []string {
+			return with([]string{"/bin/sh", "-c", geminiScript, "gemini", task}, "--model", model)
 		},
 		version: []string{"gemini", "--version"},
-		env: map[string]string{
-			"GEMINI_SANDBOX": "false", "GEMINI_CLI_TRUST_WORKSPACE": "true", "GEMINI_TELEMETRY_ENABLED": "false",
-			"GEMINI_CLI_SYSTEM_SETTINGS_PATH": sandbox.Delivered + "/gemini.json",
-		},
-		files: map[string]string{"gemini.json": `{"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false}}` + "\n"},
+		env:     map[string]string{"GEMINI_SANDBOX": "false", "GEMINI_CLI_TRUST_WORKSPACE": "true", "GEMINI_TELEMETRY_ENABLED": "false"},
+		models:  []string{"gemini-"},
 	},
 	"opencode": {
-		argv:    func(task string) []string { return []string{"opencode", "run", "--", task} },
+		argv: func(task, model string) []string {
+			return append(with([]string{"opencode", "run"}, "--model", openCodeModel(model)), "--", task)
+		},
 		version: []string{"opencode", "--version"},
 		env: map[string]string{
-			"OPENCODE_CONFIG_CONTENT": openCodeSettings, "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1",
+			"OPENCODE_CONFIG_CONTENT": openCodeSettings + "}", "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1",
 			"OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
 		},
+		model: func(model string) map[string]string {
+			// Titles of conversations are written by a small model, which the bundle need not list.
+			return map[string]string{"OPENCODE_CONFIG_CONTENT": openCodeSettings + `,"small_model":"` + openCodeModel(model) + `"}`}
+		},
+		models: slices.Collect(maps.Keys(openCodeProviders)),
 	},
+}
+
+// modelOf is the first model that a bundle names in full and its agent can be
+// told: an agent's own default is as often one that the bundle does not list.
+func modelOf(b *bundle.Bundle) string {
+	p := presets[b.Session.Agent.Name]
+	for _, m := range b.Models {
+		for _, name := range m.Allow {
+			if !strings.HasSuffix(name, "*") && slices.ContainsFunc(p.models, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
+				return name
+			}
+		}
+	}
+	return ""
 }
 
 // argv returns the agent's command line. The task is one argument, so nothing
 // in it is ever read by a shell.
-func argv(a bundle.Agent, task string) []string {
-	if p, ok := presets[a.Name]; ok {
-		return p.argv(task)
+func argv(b *bundle.Bundle, task string) []string {
+	if p, ok := presets[b.Session.Agent.Name]; ok {
+		return p.argv(task, modelOf(b))
 	}
-	return a.Argv
+	return b.Session.Agent.Argv
 }
 
 // equip adds what the bundle's agent needs to find its way. What the session
 // and its door give wins.
-func equip(spec *sandbox.Spec, a bundle.Agent) {
-	p := presets[a.Name]
-	files := map[string][]byte{}
-	for name, text := range p.files {
-		files[name] = []byte(text)
+func equip(spec *sandbox.Spec, b *bundle.Bundle) {
+	p := presets[b.Session.Agent.Name]
+	env := p.env
+	if model := modelOf(b); model != "" && p.model != nil {
+		env = under(p.model(model), env)
 	}
-	spec.Env, spec.Files = under(spec.Env, p.env), under(spec.Files, files)
+	spec.Env = under(spec.Env, env)
 }
 
 // Trial returns a sandbox in which a bundle's agent says its version: whether
@@ -94,7 +158,7 @@ func Trial(b *bundle.Bundle) sandbox.Spec {
 		// What a command does without its task is not known; that it is there is.
 		spec.Argv = []string{"/bin/sh", "-c", `command -v -- "$1"`, "trial", b.Session.Agent.Argv[0]}
 	}
-	equip(&spec, b.Session.Agent)
+	equip(&spec, b)
 	return spec
 }
 

@@ -26,6 +26,7 @@ const scripted = `#!/bin/sh
 if [ "$1" = --version ]; then echo "scripted 1.2.3"; exit 0; fi
 for a in "$@"; do printf 'arg[%s]\n' "$a"; done
 env | sed 's/^/env /'
+if [ -f "$HOME/.gemini/settings.json" ]; then echo "env settings $(cat "$HOME/.gemini/settings.json")"; fi
 case "$*" in *nothing*) exit 0;; *fail*) exit 7;; esac
 echo done > /gatehouse/out/done
 `
@@ -44,19 +45,27 @@ func TestScriptedAgents(t *testing.T) {
 		"GOOGLE_GEMINI_BASE_URL": "http://gatehouse.internal/m/g", "GEMINI_API_KEY": "gatehouse_ph_g",
 	}
 	agents := map[string]struct {
-		program string
-		args    []string // all of them, "TASK" for the task
-		env     []string
-		files   []string
+		program, model string   // the model is named in full by the bundle
+		args           []string // all of them, "TASK" for the task
+		env            []string
 	}{
-		"claude-code": {"claude", []string{"-p", "--dangerously-skip-permissions", "--", "TASK"}, []string{"ANTHROPIC_BASE_URL=http://gatehouse.internal/m/a", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}, nil},
-		"codex": {"codex", []string{
+		"claude-code": {"claude", "claude-sonnet-4-6", []string{"-p", "--dangerously-skip-permissions", "--model", "claude-sonnet-4-6", "--", "TASK"}, []string{
+			"ANTHROPIC_BASE_URL=http://gatehouse.internal/m/a", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS=1",
+			"ANTHROPIC_DEFAULT_HAIKU_MODEL=claude-sonnet-4-6",
+		}},
+		"codex": {"codex", "gpt-5.5", []string{
 			"exec", "-c", "model_provider=gatehouse", "-c",
 			`model_providers.gatehouse={name="gatehouse",base_url="http://gatehouse.internal/m/o/v1",env_key="OPENAI_API_KEY",wire_api="responses"}`,
-			"--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check", "-c", "check_for_update_on_startup=false", "--", "TASK",
-		}, []string{"OPENAI_API_KEY=gatehouse_ph_o"}, nil},
-		"gemini":   {"gemini", []string{"--approval-mode=yolo", "--prompt", "TASK"}, []string{"GOOGLE_GEMINI_BASE_URL=http://gatehouse.internal/m/g", "GEMINI_SANDBOX=false"}, []string{"gemini.json"}},
-		"opencode": {"opencode", []string{"run", "--", "TASK"}, []string{"OPENCODE_CONFIG_CONTENT=" + openCodeSettings}, nil},
+			"-m", "gpt-5.5", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check", "-c", "check_for_update_on_startup=false",
+			"-c", "analytics.enabled=false", "-c", "features.plugins=false", "-c", "features.apps=false", "-c", "web_search=disabled", "--", "TASK",
+		}, []string{"OPENAI_API_KEY=gatehouse_ph_o"}},
+		"gemini": {"gemini", "gemini-3.1-pro-preview", []string{"--approval-mode=yolo", "--model", "gemini-3.1-pro-preview", "--prompt", "TASK"}, []string{
+			"GOOGLE_GEMINI_BASE_URL=http://gatehouse.internal/m/g", "GEMINI_SANDBOX=false",
+			`settings {"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"security":{"auth":{"selectedType":"gemini-api-key"}}}`,
+		}},
+		"opencode": {"opencode", "claude-sonnet-4-6", []string{"run", "--model", "anthropic/claude-sonnet-4-6", "--", "TASK"}, []string{
+			"OPENCODE_CONFIG_CONTENT=" + openCodeSettings + `,"small_model":"anthropic/claude-sonnet-4-6"}`,
+		}},
 	}
 	for name, a := range agents {
 		for task, want := range map[string]struct {
@@ -66,7 +75,7 @@ func TestScriptedAgents(t *testing.T) {
 			t.Run(name+"/"+want.reason, func(t *testing.T) {
 				tools := t.TempDir()
 				install(t, tools, a.program, scripted)
-				r, out := runAgent(t, tools, name, task, inside)
+				r, out := runAgent(t, tools, name, task, a.model, inside)
 				if r.Reason != want.reason || r.Exit == nil || *r.Exit != want.exit {
 					t.Errorf("ended %s, exit %v (%s)", r.Reason, r.Exit, r.Detail)
 				}
@@ -92,13 +101,13 @@ func TestScriptedAgents(t *testing.T) {
 	t.Run("command", func(t *testing.T) {
 		tools := t.TempDir()
 		install(t, tools, "mine", scripted)
-		r, out := runAgent(t, tools, `{command: {argv: [mine, --now]}}`, "fix it", inside)
+		r, out := runAgent(t, tools, `{command: {argv: [mine, --now]}}`, "fix it", "", inside)
 		if r.Reason != "completed" || !strings.Contains(out, "arg[--now]\n") || !strings.Contains(out, "env GATEHOUSE_TASK=fix it\n") {
 			t.Errorf("ended %s\n%s", r.Reason, out)
 		}
 	})
 	t.Run("not_there", func(t *testing.T) {
-		r, _ := runAgent(t, t.TempDir(), "claude-code", "fix it", inside)
+		r, _ := runAgent(t, t.TempDir(), "claude-code", "fix it", "", inside)
 		if r.Reason != "failed" || r.Detail != string(problem.AgentNotFound) {
 			t.Errorf("ended %s (%s)", r.Reason, r.Detail)
 		}
@@ -117,7 +126,7 @@ func install(t *testing.T, tools, name, script string) {
 }
 
 // runAgent runs one session of a real sandbox through the real gatekeeper.
-func runAgent(t *testing.T, tools, agent, task string, inside map[string]string) (Result, string) {
+func runAgent(t *testing.T, tools, agent, task, model string, inside map[string]string) (Result, string) {
 	t.Helper()
 	p, err := local.New(local.Options{Run: filepath.Join(t.TempDir(), "run"), InitPath: initProgram(t)})
 	if problem.CodeOf(err) == problem.ProviderCapabilityMissing {
@@ -129,8 +138,12 @@ func runAgent(t *testing.T, tools, agent, task string, inside map[string]string)
 	src := fmt.Sprintf("apiVersion: gatehouse/v1\nkind: Bundle\nname: fix-ci\naccepts: member\n"+
 		"match: [{source: github, endpoint: main, kinds: [workflow_run.completed]}]\n"+
 		"session: {agent: %s, task: %q, timeout: 1m, mounts: [{source: %s, path: /opt/tools}]}\n", agent, task, tools)
+	if model != "" {
+		src += "models: [{connection: m, allow: [\"other-*\", " + model + "], max_output_tokens: 1000}]\nspend: {limit: 1.00 USD}\n"
+	}
 	w := newWorld(t, []string{src}, withDoors(&doors{inside: Inside{Env: inside}}), func(w *world) {
 		w.opts.Providers = map[string]sandbox.Provider{"local": p}
+		w.opts.Mediated = func(string) bool { return true }
 	})
 	id := w.take(failedRun("1"))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -161,6 +174,23 @@ func initProgram(t *testing.T) string {
 	dir := t.TempDir()
 	build(t, dir)
 	return filepath.Join(dir, "brokeninit")
+}
+
+// TestModelOf: an agent is told the first model that its bundle names in full
+// and that is of its own kind.
+func TestModelOf(t *testing.T) {
+	b := &bundle.Bundle{Models: []bundle.Model{{Allow: []string{"claude-*", "gpt-5.5"}}, {Allow: []string{"claude-opus-5", "gemini-2.5-pro"}}}}
+	for agent, want := range map[string]string{"claude-code": "claude-opus-5", "codex": "gpt-5.5", "gemini": "gemini-2.5-pro", "opencode": "gpt-5.5", "command": ""} {
+		b.Session.Agent.Name = agent
+		if got := modelOf(b); got != want {
+			t.Errorf("%s is told %q, want %q", agent, got, want)
+		}
+	}
+	b.Models = b.Models[:1]
+	b.Session.Agent.Name = "claude-code"
+	if got := argv(b, "fix it"); slices.Contains(got, "--model") {
+		t.Errorf("a pattern became a model's name: %q", got)
+	}
 }
 
 func TestTrialOfACommand(t *testing.T) {

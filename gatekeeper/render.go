@@ -122,7 +122,8 @@ const readme = `# /gatehouse
 - out/: files that you leave here are kept with the session's result.
 
 There is no key in this sandbox and none is needed: what this session may reach works without one. A refusal says its code, the rule and the
-receipt; asking again in another way changes nothing.
+receipt; asking again in another way changes nothing. A program that only says "CONNECT tunnel failed, response 403", or that a proxy refused, was
+refused too: curl ${GATEHOUSE_AGENT_URL}refusals lists the newest refusals with their hints.
 
 ## What this session may do
 

@@ -193,7 +193,7 @@ func TestScrub(t *testing.T) {
 func TestArgv(t *testing.T) {
 	const task = "fix it; $(rm -rf /) `x`"
 	for _, name := range []string{"claude-code", "codex", "gemini", "opencode"} {
-		got := argv(bundle.Agent{Name: name}, task)
+		got := argv(&bundle.Bundle{Session: bundle.Session{Agent: bundle.Agent{Name: name}}}, task)
 		n := 0
 		for _, a := range got {
 			if a == task {
@@ -204,7 +204,7 @@ func TestArgv(t *testing.T) {
 			t.Errorf("%s: the task is not one argument of %q", name, got)
 		}
 	}
-	if got := argv(bundle.Agent{Name: bundle.AgentCommand, Argv: []string{"/bin/x", "y"}}, task); len(got) != 2 {
+	if got := argv(&bundle.Bundle{Session: bundle.Session{Agent: bundle.Agent{Name: bundle.AgentCommand, Argv: []string{"/bin/x", "y"}}}}, task); len(got) != 2 {
 		t.Errorf("command is %q", got)
 	}
 }

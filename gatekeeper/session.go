@@ -227,7 +227,7 @@ func (s *session) inSandbox() (out ending, err error) {
 	if err != nil {
 		return ending{}, err
 	}
-	equip(&spec, s.choice.Bundle.Session.Agent)
+	equip(&spec, s.choice.Bundle)
 	// The door is closed first in every ending and the moment it is asked for:
 	// authority is gone before anything that could be slow.
 	stop := context.AfterFunc(s.ctx, func() { shut(s.cut(s.ctx.Err()).reason) })
@@ -263,7 +263,7 @@ func (s *session) inSandbox() (out ending, err error) {
 func (s *session) spec(give delivered) sandbox.Spec {
 	b := s.choice.Bundle
 	return sandbox.Spec{
-		Mounts: mountsOf(b), Session: s.id, Argv: checkedOut(b, argv(b.Session.Agent, s.choice.Task)), Env: map[string]string{"GATEHOUSE_SESSION": s.id, "GATEHOUSE_TASK": s.choice.Task},
+		Mounts: mountsOf(b), Session: s.id, Argv: checkedOut(b, argv(b, s.choice.Task)), Env: map[string]string{"GATEHOUSE_SESSION": s.id, "GATEHOUSE_TASK": s.choice.Task},
 		Files: give.files, Rootfs: rootfsOf(b), Timeout: time.Duration(b.Session.Timeout), Quota: int64(b.Session.Workspace.Quota),
 		// Only hard mode asks for limits; in shadow a machine that cannot give them is
 		// used without, as the missing capability in the receipts says.
