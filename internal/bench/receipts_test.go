@@ -83,7 +83,7 @@ func write(t *testing.T, w writer, sessions int) measure {
 	g.Wait()
 	seconds := time.Since(start).Seconds()
 	slices.Sort(all)
-	return measure{all, seconds}
+	return measure{took: all, seconds: seconds}
 }
 
 func decision(session, seq int) receipts.Receipt {
@@ -254,7 +254,7 @@ func TestBenchCheckpointDelay(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices.Sort(took)
-	all := []measure{{took, 1}}
+	all := []measure{{took: took, seconds: 1}}
 	report(t, "notary.checkpoint_delay.p50/goal", "ms", median(all, at(50)), 1000)
 	report(t, "notary.checkpoint_delay.p99/goal", "ms", median(all, at(99)), 1000)
 }
