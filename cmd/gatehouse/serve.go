@@ -56,6 +56,7 @@ func (c *cli) serveCommand() *cobra.Command {
 			if err != nil {
 				return usage(err.Error(), "use --log text or --log json")
 			}
+			spareProcessor()
 			n, err := start(cmd.Context(), cfg, nodeOptions{dev: dev, log: log})
 			if err != nil {
 				return err
