@@ -190,14 +190,26 @@ func TestRevoked(t *testing.T) {
 			t.Errorf("held %d: %+v", d.Decision.Held, o)
 		}
 	})
-	t.Run("ME-06_placeholder_afterwards", func(t *testing.T) {
-		before := w.fake.Accepts()
-		resp, body := w.post("/v1/messages", hello, "X-Api-Key", w.model.Env()["ANTHROPIC_API_KEY"])
-		if resp.StatusCode != 403 || code(body) != "cancelled" && code(body) != enforcers.CodeRevoked {
-			t.Errorf("%d %s", resp.StatusCode, body)
-		}
-		if w.fake.Accepts() != before {
-			t.Error("something went out")
-		}
-	})
+}
+
+// TestPlaceholderAfterwards: a placeholder dies with its session, however that
+// ends.
+func TestPlaceholderAfterwards(t *testing.T) {
+	for _, reason := range []string{"completed", "timeout", "cancelled"} {
+		t.Run("ME-06_"+reason, func(t *testing.T) {
+			w := start(t, anthropicSetup())
+			if resp, body := w.post("/v1/messages", hello, "X-Api-Key", w.model.Env()["ANTHROPIC_API_KEY"]); resp.StatusCode != 200 {
+				t.Fatalf("%d %s", resp.StatusCode, body)
+			}
+			accepts, bytes := w.fake.Accepts(), w.fake.Bytes()
+			w.gate.Revoke(reason)
+			resp, body := w.post("/v1/messages", hello, "X-Api-Key", w.model.Env()["ANTHROPIC_API_KEY"])
+			if resp.StatusCode < 400 || code(body) != reason {
+				t.Errorf("%d %s", resp.StatusCode, body)
+			}
+			if w.fake.Accepts() != accepts || w.fake.Bytes() != bytes {
+				t.Error("something went out")
+			}
+		})
+	}
 }

@@ -1,8 +1,12 @@
 package model_test
 
 import (
+	"context"
+	"crypto/tls"
 	"io"
+	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -82,4 +86,61 @@ func TestMetadata(t *testing.T) {
 			t.Errorf("a session without Vertex has a metadata server: %d", resp.StatusCode)
 		}
 	}
+}
+
+// TestMetadataClosed: the real metadata server stays closed in every spelling of
+// its address, and under a name that turns into it.
+func TestMetadataClosed(t *testing.T) {
+	w := start(t, vertexSetup("vertex-anthropic"))
+	w.out.DNS.Answer("cdn.good.test", netip.MustParseAddr("169.254.169.254"))
+	for name, target := range map[string]string{
+		"ME-11_name": "metadata.google.internal:80", "ME-11_address": "169.254.169.254:80", "ME-11_decimal": "2852039166:80",
+		"ME-11_hex": "0xa9fea9fe:80", "ME-11_octal": "0251.0376.0251.0376:80", "ME-11_short": "169.254.43518:80",
+		"ME-11_ipv6": "[fd00:ec2::254]:80", "ME-11_mapped": "[::ffff:169.254.169.254]:80", "ME-11_name_that_leads_there": "cdn.good.test:443",
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := &http.Client{Transport: &http.Transport{
+				DialContext:     func(context.Context, string, string) (net.Conn, error) { return w.tunnel(target) },
+				TLSClientConfig: &tls.Config{RootCAs: w.roots},
+			}}
+			defer client.CloseIdleConnections()
+			scheme := "http"
+			if strings.HasSuffix(target, ":443") {
+				scheme = "https"
+			}
+			host, _, _ := strings.Cut(target, ":")
+			if strings.HasPrefix(target, "[") {
+				host = target[:strings.Index(target, "]")+1]
+			}
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, scheme+"://"+host+"/computeMetadata/v1/instance/service-accounts/default/token", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Metadata-Flavor", "Google")
+			resp, err := client.Do(r)
+			if err == nil {
+				b, _ := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if resp.StatusCode < 400 || strings.Contains(string(b), "access_token") {
+					t.Errorf("%d %s", resp.StatusCode, b)
+				}
+			}
+			if w.fake.Accepts() != 0 || w.cdn.Accepts() != 0 {
+				t.Error("something was dialed")
+			}
+		})
+	}
+	t.Run("ME-11_flip", func(t *testing.T) {
+		// The name is public when somebody looks and the metadata server when
+		// somebody dials: one look-up is all there is.
+		provider := vertexSetup("vertex-anthropic").host
+		w.out.DNS.Flip(provider, []netip.Addr{netip.MustParseAddr("169.254.169.254")}, []netip.Addr{netip.MustParseAddr("93.184.216.34")})
+		resp, body := w.post(vertexRoot+"anthropic/models/claude-opus-4-6:rawPredict", `{"anthropic_version":"vertex-2023-10-16","max_tokens":10,"messages":[]}`)
+		if resp.StatusCode < 400 || w.fake.Accepts() != 0 || w.fake.Bytes() != 0 {
+			t.Errorf("%d %s, %d connections", resp.StatusCode, body, w.fake.Accepts())
+		}
+		if b, _ := w.ledger.Session("s-1"); b.Held != 0 || b.Spent != 0 {
+			t.Errorf("money moved: %+v", b)
+		}
+	})
 }

@@ -84,6 +84,12 @@ func TestJournalCut(t *testing.T) {
 			}
 		}
 	}
+	// ME-16: kill -9 at each step of the journal.
+	t.Run("ME-16_every_cut", func(t *testing.T) { everyCut(t, records, truth, ids[0]) })
+}
+
+// everyCut folds each beginning of the records.
+func everyCut(t *testing.T, records []journal.Record, truth map[receipts.Hash]spend.Nano, root string) {
 	full := false
 	for cut := range len(records) + 1 {
 		l := spend.New(spend.Options{})
@@ -105,11 +111,11 @@ func TestJournalCut(t *testing.T) {
 			}
 		}
 		if says < charged {
-			t.Fatalf("ME-16: cut behind record %d of %d: %s by the receipts, %s charged", cut, len(records), says, charged)
+			t.Fatalf("cut behind record %d of %d: %s by the receipts, %s charged", cut, len(records), says, charged)
 		}
 		full = full || says > 0 && open > 0
-		if root, ok := l.Session(ids[0]); ok && root.Spent < says {
-			t.Fatalf("cut %d: the root paid %s of %s", cut, root.Spent, says)
+		if b, ok := l.Session(root); ok && b.Spent < says {
+			t.Fatalf("cut %d: the root paid %s of %s", cut, b.Spent, says)
 		}
 	}
 	if !full {
