@@ -96,14 +96,16 @@ spend: {limit: 1.00 USD, per_day: 3.00 USD}
 			t.Errorf("%s does not show %s:\n%s", verb, want, out)
 		}
 	}
-	n.kill()
-	n.start()
-	if after := byKind(n.budgets(), spend.KindBundle); after.Spent != live.Spent+live.Held || after.Held != 0 {
-		t.Errorf("ME-16: after: %+v, want spent %s", after, live.Spent+live.Held)
-	}
-	if site.Requests() != 3 {
-		t.Errorf("%d requests: a call was sent again", site.Requests())
-	}
+	t.Run("ME-16_kill_in_a_call", func(t *testing.T) {
+		n.kill()
+		n.start()
+		if after := byKind(n.budgets(), spend.KindBundle); after.Spent != live.Spent+live.Held || after.Held != 0 {
+			t.Errorf("after: %+v, want spent %s", after, live.Spent+live.Held)
+		}
+		if site.Requests() != 3 {
+			t.Errorf("%d requests: a call was sent again", site.Requests())
+		}
+	})
 }
 
 func byKind(all api.Budgets, kind string) spend.Budget {
