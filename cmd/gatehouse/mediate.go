@@ -42,6 +42,7 @@ type parts struct {
 	inject  injectors // a mediator adds its own connections
 	journal *journal.Journal
 	notary  *notary.Notary
+	signers string        // key folder of the node that operators sign with
 	metrics *diag.Metrics // nil: nobody counts
 	dev     bool
 	log     *slog.Logger

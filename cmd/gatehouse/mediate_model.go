@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
-	"os"
 
 	"gatehouse/enforcers"
 	"gatehouse/enforcers/model"
@@ -38,7 +37,7 @@ type models struct {
 func newModels(p parts) (*models, error) {
 	m := &models{conns: map[string]model.Connection{}, notary: p.notary, seen: counted(p.metrics), log: p.log}
 	var err error
-	if m.prices, err = pricesOf(p.cfg); err != nil {
+	if m.prices, err = pricesOf(p.cfg, p.signers); err != nil {
 		return nil, err
 	}
 	if m.ledger, err = ledgerOf(p.cfg, p.journal); err != nil {
@@ -98,22 +97,6 @@ func (d *doors) budgets() api.Budgets {
 		}
 	}
 	return api.Budgets{Budgets: []spend.Budget{}}
-}
-
-// pricesOf returns the price table in force.
-func pricesOf(cfg *config.Config) (*spend.Table, error) {
-	if cfg.Spend.Prices == "" {
-		return spend.Prices()
-	}
-	b, err := os.ReadFile(cfg.Path(cfg.Spend.Prices))
-	if err != nil {
-		return nil, problem.Wrap(err, problem.ConfigInvalid, "spend.prices: couldn't read the table", "")
-	}
-	t, err := spend.ParseTable(b)
-	if err != nil {
-		return nil, problem.Wrap(err, problem.ConfigInvalid, "spend.prices: "+err.Error(), "")
-	}
-	return t, nil
 }
 
 // ledgerOf folds what this node's sessions spent so far.

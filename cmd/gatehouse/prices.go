@@ -12,27 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"gatehouse/enforcers/spend"
-	"gatehouse/internal/config"
 	"gatehouse/internal/problem"
 )
 
 func (c *cli) pricesCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "prices", Short: "Show the price table and compare it with another", Args: cobra.NoArgs, RunE: help}
-	cmd.AddCommand(c.pricesShow(), c.pricesDiff())
+	cmd := &cobra.Command{Use: "prices", Short: "Show the price table, compare it with another, sign one of your own", Args: cobra.NoArgs, RunE: help}
+	cmd.AddCommand(c.pricesShow(), c.pricesDiff(), c.pricesSign())
 	return cmd
-}
-
-// table is the price table that the configuration puts in force, or the
-// build's own without a configuration.
-func (c *cli) table(cmd *cobra.Command) (*spend.Table, error) {
-	if _, err := os.Stat(c.file(cmd)); err != nil {
-		return spend.Prices()
-	}
-	cfg, err := config.Load(c.file(cmd))
-	if err != nil {
-		return nil, err
-	}
-	return pricesOf(cfg)
 }
 
 func (c *cli) pricesShow() *cobra.Command {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -225,7 +226,7 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 	if replay != nil {
 		exits.actions = replay.kept
 	}
-	if exits.mediators, err = mediatorsOf(ctx, parts{cfg: cfg, state: state{dir: dir}, up: up, inject: inject, journal: j, notary: n, dev: dev, log: log}); err != nil {
+	if exits.mediators, err = mediatorsOf(ctx, parts{cfg: cfg, state: state{dir: dir}, signers: cmp.Or(o.keys, stateOf(cfg).keys), up: up, inject: inject, journal: j, notary: n, dev: dev, log: log}); err != nil {
 		return 0, err
 	}
 	lint := lintContext(cfg, nil)

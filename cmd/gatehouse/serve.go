@@ -203,7 +203,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		host: host, up: up, actions: kept, modules: modulesOf(cfg), control: n.notary.Control().Append,
 		room: door.NewRoom(0), dev: o.dev && !cfg.Dev.Zero(), log: o.log,
 	}
-	if exits.mediators, err = mediatorsOf(ctx, parts{cfg: cfg, state: state, up: up, inject: inject, journal: n.journal, notary: n.notary, metrics: metrics, dev: exits.dev, log: o.log}); err != nil {
+	if exits.mediators, err = mediatorsOf(ctx, parts{cfg: cfg, state: state, signers: state.keys, up: up, inject: inject, journal: n.journal, notary: n.notary, metrics: metrics, dev: exits.dev, log: o.log}); err != nil {
 		return nil, err
 	}
 	asked, err := n.askGitHub(cfg, up, endpoints, exits.dev)
