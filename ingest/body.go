@@ -80,14 +80,14 @@ func (m *memory) open(p *pool, cut func()) *hold {
 
 // charge takes n more bytes, waiting a moment for others to finish.
 func (h *hold) charge(ctx context.Context, n int64) error {
+	freed, err := h.try(n)
+	if freed == nil {
+		return err
+	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	defer h.leave()
-	for {
-		freed, err := h.try(n)
-		if freed == nil {
-			return err
-		}
+	for freed != nil {
 		select {
 		case <-freed:
 		case <-timer.C:
@@ -95,7 +95,9 @@ func (h *hold) charge(ctx context.Context, n int64) error {
 		case <-ctx.Done():
 			return errBusy
 		}
+		freed, err = h.try(n)
 	}
+	return err
 }
 
 // try charges n bytes, or cuts a body that has stalled and returns what to wait

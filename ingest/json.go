@@ -109,6 +109,12 @@ type scanner struct {
 func (s *scanner) bad(what string) error { return problem.New(problem.BadJSON, what, "") }
 
 func (s *scanner) space() {
+	if s.i < len(s.b) && s.b[s.i] <= ' ' {
+		s.blank()
+	}
+}
+
+func (s *scanner) blank() {
 	for s.i < len(s.b) {
 		switch s.b[s.i] {
 		case ' ', '\t', '\n', '\r':
@@ -204,7 +210,11 @@ func (s *scanner) number() error {
 func (s *scanner) str() (escaped bool, err error) {
 	s.i++
 	from, ascii := s.i, true
-	for s.i < len(s.b) {
+	for {
+		s.i = skip(s.b, s.i)
+		if s.i == len(s.b) {
+			return false, s.bad("document ends early")
+		}
 		switch c := s.b[s.i]; {
 		case c == '"':
 			text := s.b[from:s.i]
@@ -225,12 +235,27 @@ func (s *scanner) str() (escaped bool, err error) {
 				return false, err
 			}
 		default:
-			ascii = ascii && c < utf8.RuneSelf
+			ascii = false
 			s.i++
 		}
 	}
-	return false, s.bad("document ends early")
 }
+
+// skip returns the place of the next byte that ends a string, begins an escape,
+// or is not printable ASCII.
+func skip(b []byte, i int) int {
+	for i < len(b) && ordinary[b[i]] {
+		i++
+	}
+	return i
+}
+
+var ordinary = func() (t [256]bool) {
+	for c := byte(0x20); c < utf8.RuneSelf; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return t
+}()
 
 func (s *scanner) escape() error {
 	if s.i+1 >= len(s.b) {
@@ -403,21 +428,22 @@ func (t *twins) check(d *Doc, first, n int) {
 
 // foldKey appends the key of value i with every rune replaced by the smallest
 // of its case orbit, the folding that encoding/json applies to field names.
-func foldKey(b []byte, d *Doc, i uint32) []byte {
-	v := &d.values[i]
+func foldKey(b []byte, d *Doc, at uint32) []byte {
+	v := &d.values[at]
 	key := d.raw[v.key:v.keyEnd]
 	if v.keyEscaped {
 		key = unquote(key)
 	}
-	for i := 0; i < len(key); {
-		if c := key[i]; c < utf8.RuneSelf {
-			if c >= 'a' && c <= 'z' {
-				c -= 'a' - 'A'
-			}
-			b = append(b, c)
-			i++
-			continue
+	from := len(b)
+	b = append(b, key...)
+	i := 0
+	for folded := b[from:]; i < len(folded) && folded[i] < utf8.RuneSelf; i++ {
+		if c := folded[i]; c >= 'a' && c <= 'z' {
+			folded[i] = c - ('a' - 'A')
 		}
+	}
+	b = b[:from+i]
+	for i < len(key) {
 		r, n := utf8.DecodeRune(key[i:])
 		i += n
 		low := r

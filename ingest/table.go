@@ -10,6 +10,9 @@ import (
 // maxItems is how many items of one array become passages.
 const maxItems = 100
 
+// maxRows is for how many labels room is made before they are found.
+const maxRows = 64
+
 // maxPassages bounds the text bytes of one event, so that an event with its
 // payload fits one NATS message.
 const maxPassages = 128 << 10
@@ -37,16 +40,18 @@ type Row struct {
 // Table is the flattened form of rows, ready to be applied to documents.
 type Table struct {
 	root   *branch
+	rows   int
 	secret bool // some row is a credential
 }
 
 // branch is one node of the tree of paths.
 type branch struct {
-	path string // full pointer
-	base int    // how many levels above the value its rules look at
-	row  *Row   // nil when only a way to deeper rows
-	keys map[string]*branch
-	any  *branch
+	path   string       // full pointer
+	base   int          // how many levels above the value its rules look at
+	row    *Row         // nil when only a way to deeper rows
+	origin event.Origin // of the row's rule, "" when the source decides
+	keys   map[string]*branch
+	any    *branch
 }
 
 // NewTable flattens rows. Of two rows of one path the later wins.
@@ -67,7 +72,11 @@ func (t *Table) add(b *branch, rows []Row) {
 			t.add(at, r.Use)
 			continue
 		}
-		at.row, at.base = r, depth
+		at.row, at.base, at.origin = r, depth, ""
+		if o := event.Origin(r.Rule); o.Valid() {
+			at.origin = o
+		}
+		t.rows++
 		t.secret = t.secret || r.Rule == Rule(event.Credential)
 	}
 }
@@ -117,7 +126,7 @@ type Tagged struct {
 // Apply labels the values of a document that have rows. Rows of values that are
 // absent leave no trace. A row under "*" gets the lowest label of its items.
 func (t *Table) Apply(d *Doc, resolve Resolve) Tagged {
-	a := applier{resolve: resolve, out: Tagged{Prov: map[string]event.Origin{}}}
+	a := applier{resolve: resolve, out: Tagged{Prov: make(map[string]event.Origin, min(t.rows, maxRows))}}
 	if t.secret {
 		// Found first, so that the text of an object holds none of its secrets.
 		set := map[uint32]bool{}
@@ -126,7 +135,7 @@ func (t *Table) Apply(d *Doc, resolve Resolve) Tagged {
 			a.hide = func(n Node) bool { return set[n.i] }
 		}
 	}
-	a.walk(t.root, d.Root(), make([]Node, 0, maxDepth), "")
+	a.walk(t.root, d.Root(), make([]Node, 0, maxDepth))
 	return a.out
 }
 
@@ -134,8 +143,9 @@ type applier struct {
 	resolve Resolve
 	hide    func(Node) bool // credentials; nil when there are none
 	out     Tagged
-	bytes   int  // of text so far
-	beyond  bool // inside an item past maxItems: labelled, but no text
+	at      []byte // pointer of what is walked when an array lies on the way, else empty
+	bytes   int    // of text so far
+	beyond  bool   // inside an item past maxItems: labelled, but no text
 }
 
 // secrets collects the values that have a credential row.
@@ -156,11 +166,11 @@ func (b *branch) secrets(n Node, set map[uint32]bool) {
 }
 
 // walk visits n, to which b leads. above holds the objects and arrays over n.
-// at is the pointer of n when an array lies on the way, else "".
-func (a *applier) walk(b *branch, n Node, above []Node, at string) {
+func (a *applier) walk(b *branch, n Node, above []Node) {
 	if b.row != nil {
-		a.label(b, n, above, at)
+		a.label(b, n, above)
 	}
+	here := len(a.at)
 	switch {
 	case b.keys != nil && n.Object():
 		above = append(above, n)
@@ -170,34 +180,40 @@ func (a *applier) walk(b *branch, n Node, above []Node, at string) {
 			if v.keyEscaped {
 				key = unquote(key)
 			}
-			if c := b.keys[string(key)]; c != nil {
-				below := at
-				if at != "" {
-					below = at + "/" + event.Escape(string(key))
-				}
-				a.walk(c, Node{n.d, i}, above, below)
+			c := b.keys[string(key)]
+			if c == nil {
+				continue
 			}
+			if here > 0 {
+				a.at = append(a.at[:here], c.path[len(b.path):]...)
+			}
+			a.walk(c, Node{n.d, i}, above)
 		}
 	case b.any != nil && n.Array():
-		if at == "" {
-			at = b.path
+		if here == 0 {
+			a.at = append(a.at, b.path...)
 		}
+		array := len(a.at)
 		above = append(above, n)
 		deep := a.beyond
-		for i, item := range n.Items() {
-			a.beyond = deep || i >= maxItems
-			a.walk(b.any, item, above, at+"/"+strconv.Itoa(i))
+		at := 0
+		for i := n.first(); i != 0; i = n.d.values[i].next {
+			a.beyond = deep || at >= maxItems
+			a.at = strconv.AppendInt(append(a.at[:array], '/'), int64(at), 10)
+			a.walk(b.any, Node{n.d, i}, above)
+			at++
 		}
 		a.beyond = deep
 	}
+	a.at = a.at[:here]
 }
 
-func (a *applier) label(b *branch, n Node, above []Node, at string) {
+func (a *applier) label(b *branch, n Node, above []Node) {
 	if n.Null() {
 		return
 	}
-	l := Label{Origin: event.Origin(b.row.Rule)}
-	if !l.Origin.Valid() {
+	l := Label{Origin: b.origin}
+	if l.Origin == "" {
 		base := n
 		if b.base > 0 {
 			base = above[len(above)-b.base]
@@ -210,16 +226,13 @@ func (a *applier) label(b *branch, n Node, above []Node, at string) {
 	}
 	a.out.Prov[b.path] = low
 	if b.row.As != "" && l.Origin != event.Credential {
-		if at == "" {
-			at = b.path
-		}
-		a.passage(b.row.As, n, at, l)
+		a.passage(b, n, l)
 	}
 }
 
 // passage lifts a string, or the compact JSON of anything else, so that keys
 // chosen by a sender stay inside text.
-func (a *applier) passage(as string, n Node, at string, l Label) {
+func (a *applier) passage(b *branch, n Node, l Label) {
 	if a.beyond || a.bytes >= maxPassages {
 		return
 	}
@@ -230,7 +243,11 @@ func (a *applier) passage(as string, n Node, at string, l Label) {
 	if s == "" {
 		return
 	}
-	p := event.NewPassage(at, as, s, l.Origin, l.Author)
+	at := b.path
+	if len(a.at) > 0 {
+		at = string(a.at)
+	}
+	p := event.NewPassage(at, b.row.As, s, l.Origin, l.Author)
 	a.bytes += min(p.Len, event.MaxText)
 	a.out.Text = append(a.out.Text, p)
 }

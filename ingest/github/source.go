@@ -155,9 +155,9 @@ func (s *Source) actor(v *view, e *event.Event) {
 func (s *Source) entity(k *kind, doc *ingest.Doc, e *event.Event) {
 	n := &e.Entity
 	n.Scope = map[string]string{}
-	for scope, path := range map[string]string{"repo": "/repository/id", "org": "/organization/id", "installation": "/installation/id"} {
-		if id := doc.At(path).ID(); id != "" {
-			n.Scope[scope] = id
+	for _, s := range []struct{ scope, path string }{{"repo", "/repository/id"}, {"org", "/organization/id"}, {"installation", "/installation/id"}} {
+		if id := doc.At(s.path).ID(); id != "" {
+			n.Scope[s.scope] = id
 		}
 	}
 	n.Kind = k.entity.kind

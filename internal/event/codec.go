@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 	"unicode/utf8"
 )
@@ -25,13 +23,12 @@ func (e *Event) Encode() ([]byte, error) {
 	if err := e.check(); err != nil {
 		return nil, fmt.Errorf("encode event: %w", err)
 	}
-	prov := appendProv(make([]byte, 0, 64*len(e.Prov)+2), e.Prov)
-	w := writer{b: make([]byte, 0, 2048+len(prov)+len(e.Payload)+e.textBytes())}
+	w := writer{b: make([]byte, 0, e.size())}
 	w.open()
 	w.str("actorlevel", string(e.Actor.Level))
 	w.str("bodysha256", e.BodySHA256)
 	w.name("data")
-	e.appendData(&w, prov)
+	prov := e.appendData(&w)
 	w.str("datacontenttype", "application/json")
 	w.str("dataschema", e.schema())
 	w.str("delivery", e.Delivery)
@@ -54,7 +51,8 @@ func (e *Event) Encode() ([]byte, error) {
 	return w.b, nil
 }
 
-func (e *Event) appendData(w *writer, prov []byte) {
+// appendData returns what it wrote as prov.
+func (e *Event) appendData(w *writer) (prov []byte) {
 	w.open()
 	w.str("action", e.Action)
 	w.name("actor")
@@ -82,14 +80,17 @@ func (e *Event) appendData(w *writer, prov []byte) {
 	w.str("kind", e.Kind)
 	w.name("lists")
 	w.open()
-	for _, k := range slices.Sorted(maps.Keys(e.Lists)) {
+	for _, k := range sorted(e.Lists) {
 		w.list(k, e.Lists[k])
 	}
 	w.close()
 	if e.Payload != nil {
 		w.raw("payload", e.Payload)
 	}
-	w.raw("prov", prov)
+	w.name("prov")
+	from := len(w.b)
+	w.origins(e.Prov)
+	prov = w.b[from:]
 	if e.Raw != "" {
 		w.str("raw", e.Raw)
 	}
@@ -104,6 +105,7 @@ func (e *Event) appendData(w *writer, prov []byte) {
 	w.b = append(w.b, ']')
 	w.num("v", schemaVersion)
 	w.close()
+	return prov
 }
 
 func (w *writer) passage(p *Passage) {
@@ -119,17 +121,20 @@ func (w *writer) passage(p *Passage) {
 	w.close()
 }
 
-func appendProv(b []byte, prov map[string]Origin) []byte {
-	w := writer{b: b}
+func (w *writer) origins(prov map[string]Origin) {
 	w.open()
-	for _, k := range slices.Sorted(maps.Keys(prov)) {
+	for _, k := range sorted(prov) {
 		w.str(k, string(prov[k]))
 	}
 	w.close()
-	return w.b
 }
 
-func (e *Event) textBytes() (n int) {
+// size is about how long e is when it is encoded, rather more than less.
+func (e *Event) size() int {
+	n := 1536 + len(e.Payload) + 64*(len(e.Facts)+len(e.Lists)+len(e.Entity.Scope))
+	for k := range e.Prov {
+		n += len(k) + 18
+	}
 	for i := range e.Text {
 		n += len(e.Text[i].Value.v) + len(e.Text[i].Pointer) + 160
 	}

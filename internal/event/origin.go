@@ -1,7 +1,5 @@
 package event
 
-import "slices"
-
 // Origin says who chose the bytes of a value. The order is the integrity
 // order: a join takes the lowest.
 type Origin string
@@ -18,19 +16,35 @@ const (
 	Credential  Origin = "credential"  // a secret in the body; never passed on
 )
 
-var integrity = []Origin{Platform, Operator, Member, Reviewed, Contributor, Outsider, Derived, Credential}
+// unknown is the rank of what is not in the list.
+const unknown = 8
 
 // rank is 0 for the highest integrity. A value outside the closed list ranks
 // below all others, so that a misspelt label can never raise anything.
 func (o Origin) rank() int {
-	if i := slices.Index(integrity, o); i >= 0 {
-		return i
+	switch o {
+	case Platform:
+		return 0
+	case Operator:
+		return 1
+	case Member:
+		return 2
+	case Reviewed:
+		return 3
+	case Contributor:
+		return 4
+	case Outsider:
+		return 5
+	case Derived:
+		return 6
+	case Credential:
+		return 7
 	}
-	return len(integrity)
+	return unknown
 }
 
 // Valid reports whether o is one of the closed list.
-func (o Origin) Valid() bool { return o.rank() < len(integrity) }
+func (o Origin) Valid() bool { return o.rank() < unknown }
 
 // Below reports whether o has less integrity than p.
 func (o Origin) Below(p Origin) bool { return o.rank() > p.rank() }

@@ -3,7 +3,6 @@ package event
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"maps"
 	"slices"
 	"strconv"
 )
@@ -57,10 +56,20 @@ func (w *writer) list(k string, v []string) {
 func (w *writer) strings(k string, v map[string]string) {
 	w.name(k)
 	w.open()
-	for _, k := range slices.Sorted(maps.Keys(v)) {
+	for _, k := range sorted(v) {
 		w.str(k, v[k])
 	}
 	w.close()
+}
+
+// sorted returns the keys of m in byte order.
+func sorted[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 const hexDigits = "0123456789abcdef"
