@@ -31,7 +31,7 @@ type Options struct {
 	Clock func() time.Time // nil = time.Now
 	Build receipts.Hash    // digest of the running binary, zero if unknown
 
-	CheckpointEvery time.Duration // how often Run looks for news to checkpoint; 0 = 1 s
+	CheckpointEvery time.Duration // how often Run looks for news to checkpoint; 0 = 0.9 s
 	HeartbeatEvery  time.Duration // heartbeats while sessions are open; 0 = 10 s
 	RefreshEvery    time.Duration // a new time on the checkpoint of an idle log; 0 = 30 s
 	SnapshotEvery   time.Duration // snapshots of a grown log; 0 = 1 h
@@ -121,7 +121,9 @@ func New(o Options) *Notary {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	o.CheckpointEvery = cmp.Or(o.CheckpointEvery, time.Second)
+	// A tenth less than a second: signing and syncing included, a receipt is covered
+	// within one.
+	o.CheckpointEvery = cmp.Or(o.CheckpointEvery, 900*time.Millisecond)
 	o.HeartbeatEvery = cmp.Or(o.HeartbeatEvery, 10*time.Second)
 	o.Budget = o.Budget.withDefaults()
 	o.RefreshEvery = cmp.Or(o.RefreshEvery, 30*time.Second)
