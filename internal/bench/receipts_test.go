@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -34,6 +35,7 @@ func TestBenchReceipts(t *testing.T) {
 	if os.Getenv("GATEHOUSE_BENCH") != "1" {
 		t.Skip("set GATEHOUSE_BENCH=1")
 	}
+	asServe(t)
 	for _, sessions := range []int{1, 64, 1000} {
 		sides := []struct {
 			name  string
@@ -48,9 +50,15 @@ func TestBenchReceipts(t *testing.T) {
 				got[i] = append(got[i], write(t, s.write, s.n))
 			}
 		}
+		if sessions == 64 {
+			cores := float64(runtime.NumCPU())
+			report(t, "notary.durable_receipts_64_sessions/goal", "receipts/s of a core", median(got[0], perSecond)/cores, 15_000)
+			report(t, "notary.durable_receipts_64_sessions.p50/goal", "ms", median(got[0], at(50)), 3)
+		}
 		for i := 1; i < len(sides); i++ {
 			name := fmt.Sprintf("notary.durable_receipts_%d_sessions/%s", sessions, sides[i].name)
 			report(t, name, "receipts/s", median(got[0], perSecond), median(got[i], perSecond))
+			report(t, name+".cpu", "us", median(got[0], cost), median(got[i], cost))
 			report(t, name+".p50", "ms", median(got[0], at(50)), median(got[i], at(50)))
 			report(t, name+".p99", "ms", median(got[0], at(99)), median(got[i], at(99)))
 		}
@@ -62,7 +70,7 @@ func write(t *testing.T, w writer, sessions int) measure {
 	t.Helper()
 	var mu sync.Mutex
 	var all []time.Duration
-	start := time.Now()
+	start, used := time.Now(), processor(t)
 	var g sync.WaitGroup
 	for s := range sessions {
 		g.Go(func() {
@@ -81,9 +89,9 @@ func write(t *testing.T, w writer, sessions int) measure {
 		})
 	}
 	g.Wait()
-	seconds := time.Since(start).Seconds()
-	slices.Sort(all)
-	return measure{took: all, seconds: seconds}
+	m := measure{took: all, seconds: time.Since(start).Seconds(), used: processor(t) - used}
+	slices.Sort(m.took)
+	return m
 }
 
 func decision(session, seq int) receipts.Receipt {
