@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +20,8 @@ import (
 
 // Desk takes one session's calls. It is safe for concurrent use.
 type Desk struct {
+	Log *slog.Logger // of faults; by default nobody hears of them
+
 	session string
 	gate    *enforcers.Gate
 	by      map[string]*prepared
@@ -43,7 +47,7 @@ type called struct {
 // New returns the desk of the gate's session. operations are what this node can
 // do; which of them the session may is for the gate to say.
 func New(g *enforcers.Gate, operations []Operation) (*Desk, error) {
-	d := &Desk{session: g.Session(), gate: g, by: map[string]*prepared{}, calls: map[string]*called{}, passed: map[string]int{}}
+	d := &Desk{Log: slog.New(slog.DiscardHandler), session: g.Session(), gate: g, by: map[string]*prepared{}, calls: map[string]*called{}, passed: map[string]int{}}
 	for _, o := range operations {
 		if d.by[o.Name] != nil {
 			return nil, fmt.Errorf("operation %s stands twice", o.Name)
@@ -61,17 +65,26 @@ func New(g *enforcers.Gate, operations []Operation) (*Desk, error) {
 var keyForm = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
 // Call carries out one operation under a key that the agent chose. The same key
-// with the same arguments gives the same result and has no second effect. The
-// decision is zero when the gate was not asked; an error is a *problem.Error.
+// with the same arguments gives the same result and has no second effect. Every
+// refusal has its receipt, one of arguments too; an error is a *problem.Error.
 func (d *Desk) Call(ctx context.Context, name, key string, args []byte) (json.RawMessage, enforcers.Decision, error) {
 	p := d.by[name]
 	if p == nil {
-		return nil, enforcers.Decision{}, problem.New(CodeUnlisted, "there is no such operation", "GET /agent/v1/operations lists what there is.")
+		return d.refuse(ctx, "", problem.New(CodeUnlisted, "there is no such operation", "GET /agent/v1/operations lists what there is."))
 	}
 	if !keyForm.MatchString(key) {
-		return nil, enforcers.Decision{}, problem.New(CodeKey, "a call needs a key of its own", "Send Idempotency-Key: letters, digits, . _ and -, at most 64; the same one when you try again.")
+		return d.refuse(ctx, p.Name, problem.New(CodeKey, "a call needs a key of its own", "Send Idempotency-Key: letters, digits, . _ and -, at most 64; the same one when you try again."))
 	}
 	return d.call(ctx, p, key, args)
+}
+
+// refuse writes the receipt of a call that cannot even be judged. It names the
+// operation, if there is one, and holds none of the agent's words.
+func (d *Desk) refuse(ctx context.Context, name string, why error) (json.RawMessage, enforcers.Decision, error) {
+	a := d.gate.Action(enforcers.OperationCall)
+	a.Operation, a.HardSet = &enforcers.Operation{Name: name}, string(problem.CodeOf(why))
+	_, dec := d.gate.Decide(ctx, a)
+	return nil, dec, why
 }
 
 // ownPrefix begins the keys of the node's own calls, and with them the marks that
@@ -92,7 +105,7 @@ func (d *Desk) CallOwn(ctx context.Context, name, key string, args []byte) (json
 func (d *Desk) call(ctx context.Context, p *prepared, key string, args []byte) (json.RawMessage, enforcers.Decision, error) {
 	canonical, err := p.arguments(args)
 	if err != nil {
-		return nil, enforcers.Decision{}, err
+		return d.refuse(ctx, p.Name, err)
 	}
 	d.mu.Lock()
 	c := d.calls[key]
@@ -115,7 +128,7 @@ func (d *Desk) call(ctx context.Context, p *prepared, key string, args []byte) (
 	} else {
 		d.mu.Unlock()
 		if c.name != p.Name || !bytes.Equal(c.args, canonical) {
-			return nil, enforcers.Decision{}, problem.New(CodeKey, "the key was used for another call", "Use a new key for a new call.")
+			return d.refuse(ctx, p.Name, problem.New(CodeKey, "the key was used for another call", "Use a new key for a new call."))
 		}
 	}
 	select {
@@ -162,7 +175,7 @@ func (d *Desk) run(ctx context.Context, p *prepared, key string, args json.RawMe
 	stop := context.AfterFunc(permit.Context(), cancel) // the session's end cuts it
 	defer stop()
 	call := &Call{Session: d.session, Key: key, Args: args}
-	v, err := p.Do(ctx, call)
+	v, err := d.do(ctx, p, call)
 	if err != nil {
 		code := string(problem.CodeOf(err))
 		effect := enforcers.NotForwarded
@@ -173,6 +186,9 @@ func (d *Desk) run(ctx context.Context, p *prepared, key string, args json.RawMe
 			effect = enforcers.Forwarded
 		}
 		permit.Done(call.outcome(effect, code))
+		if code == enforcers.CodeReflected {
+			d.gate.Revoke(code)
+		}
 		return nil, dec, err
 	}
 	result, err := json.Marshal(v)
@@ -188,6 +204,18 @@ func (d *Desk) run(ctx context.Context, p *prepared, key string, args json.RawMe
 	}
 	permit.Done(call.outcome(enforcers.Forwarded, ""))
 	return result, dec, nil
+}
+
+// do carries out one call. A fault in an operation ends the call, not the node:
+// nobody knows then what it had done.
+func (d *Desk) do(ctx context.Context, p *prepared, c *Call) (v any, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			d.Log.ErrorContext(ctx, "operation.panic", slog.String("operation", p.Name), slog.Any("value", r), slog.String("stack", string(debug.Stack())))
+			v, err = nil, Unknown(problem.New(problem.Internal, "the operation broke off", "Nobody knows whether it had its effect."))
+		}
+	}()
+	return p.Do(ctx, c)
 }
 
 func (d *Desk) count(p *prepared) bool {

@@ -119,6 +119,8 @@ func TestCall(t *testing.T) {
 			}},
 		"fault_is_not_told": {args: `{"text":"a"}`, status: 502, code: "internal", ran: 1, outcome: &enforcers.Outcome{Effect: enforcers.NotForwarded, Code: "internal"},
 			do: func(context.Context, *operations.Call) (any, error) { return nil, errors.New("canary-from-outside") }},
+		"broken_off": {args: `{"text":"a"}`, status: 502, code: "internal", ran: 1, outcome: &enforcers.Outcome{Effect: enforcers.Unknown, Code: "internal"},
+			do: func(context.Context, *operations.Call) (any, error) { panic("canary-of-a-fault") }},
 		"ME-13_credential_in_the_result": {args: `{"text":"a"}`, status: 403, code: enforcers.CodeReflected, ran: 1,
 			outcome: &enforcers.Outcome{Effect: enforcers.Forwarded, Code: enforcers.CodeReflected},
 			do: func(_ context.Context, c *operations.Call) (any, error) {
@@ -157,6 +159,9 @@ func TestCall(t *testing.T) {
 			}
 			if w.Code != c.status || body.Code != c.code || ran != c.ran {
 				t.Errorf("status %d code %q ran %d, want %d %q %d", w.Code, body.Code, ran, c.status, c.code, c.ran)
+			}
+			if w.Code >= 400 && (body.Receipt == "" || len(rec.decisions) != 1) {
+				t.Errorf("refused without a receipt of its own: %s", w.Body)
 			}
 			if bytes.Contains(w.Body.Bytes(), []byte("canary")) {
 				t.Errorf("the answer holds what it must not: %s", w.Body)
@@ -200,8 +205,8 @@ func TestOnce(t *testing.T) {
 	if ran != 1 || len(rec.decisions) != 1 {
 		t.Errorf("ran %d times, %d decisions", ran, len(rec.decisions))
 	}
-	if w := post(d, "note.add", "k1", `{"text":"b"}`); w.Code != http.StatusBadRequest {
-		t.Errorf("the key was taken for another call: %d", w.Code)
+	if w := post(d, "note.add", "k1", `{"text":"b"}`); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), `"receipt"`) {
+		t.Errorf("the key was taken for another call: %d %s", w.Code, w.Body)
 	}
 	if w := post(d, "note.add", "k2", `{"text":"a"}`); w.Code != http.StatusOK || ran != 2 {
 		t.Errorf("a new key: %d, ran %d", w.Code, ran)
