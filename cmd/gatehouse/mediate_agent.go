@@ -31,7 +31,7 @@ type children interface {
 func (d *doors) agent(s gatekeeper.DoorSpec, others []mediation) (mediation, error) {
 	b := s.Bundle
 	o := agent.Options{
-		Event: s.Event, More: map[string]door.Handler{},
+		Event: s.Event, More: map[string]door.Handler{}, Log: d.log,
 		Session: agent.Session{
 			ID: s.Session, Parent: s.Parent, Bundle: b.Name, Digest: hex.EncodeToString(s.Digest[:]), Mode: string(b.Mode),
 			Credentials: b.Credentials.Policy, Provider: b.Session.Provider, Repository: s.Subject.Repository, Entity: s.Subject.Entity,

@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
 	"maps"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +32,8 @@ type Options struct {
 	// More are the handlers of further resources, by the first part of the path
 	// below Root. A name of this package's own is refused.
 	More map[string]door.Handler
+
+	Log *slog.Logger // of faults; nil = nobody hears of them
 }
 
 // Session is what an agent may know of its session. It holds no secret and no
@@ -70,6 +75,9 @@ type endpoint struct {
 // Route returns the route that answers the agent of one session.
 func Route(o Options) (door.Route, error) {
 	e := &endpoint{o: o}
+	if e.o.Log == nil {
+		e.o.Log = slog.New(slog.DiscardHandler)
+	}
 	e.resources = map[string]door.Handler{
 		"session": door.HandlerFunc(e.session), "event": door.HandlerFunc(e.event), "explain": door.HandlerFunc(e.explain), "refusals": door.HandlerFunc(e.refusals),
 	}
@@ -88,6 +96,7 @@ func Route(o Options) (door.Route, error) {
 // serve finds the resource. The listener that accepted the request is the
 // session: nothing in the request can name another.
 func (e *endpoint) serve(w http.ResponseWriter, r *door.Request) {
+	defer e.guard(w, r)
 	name, _, _ := strings.Cut(strings.TrimPrefix(r.Path, Root), "/")
 	if name == "" && Read(w, r) {
 		Answer(w, http.StatusOK, map[string]any{"resources": e.names()})
@@ -101,6 +110,26 @@ func (e *endpoint) serve(w http.ResponseWriter, r *door.Request) {
 	default:
 		h.ServeDoor(w, r)
 	}
+}
+
+// guard ends a request whose handler broke, with a receipt that says so. It
+// stands here, below both ways in: an MCP client's request runs where nothing
+// else would catch a panic.
+func (e *endpoint) guard(w http.ResponseWriter, r *door.Request) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	e.o.Log.ErrorContext(r.Context(), "agent.panic", slog.Any("value", v), slog.String("stack", string(debug.Stack())))
+	a := r.Action()
+	a.HardSet = string(problem.Internal)
+	_, d := r.Gate.Decide(context.WithoutCancel(r.Context()), a)
+	w.Header().Set(door.ReceiptHeader, d.Receipt.String())
+	Answer(w, http.StatusInternalServerError, struct {
+		Code    string `json:"code"`
+		Receipt string `json:"receipt"`
+		Hint    string `json:"hint"`
+	}{string(problem.Internal), d.Receipt.String(), "It was a fault of the node's. Go on without it, or end and say what is missing."})
 }
 
 func (e *endpoint) names() []string { return slices.Sorted(maps.Keys(e.resources)) }

@@ -146,6 +146,9 @@ func open(t *testing.T, mode receipts.Mode) *inside {
 		More: map[string]door.Handler{
 			"children": agent.Children(in.kids),
 			"operations": door.HandlerFunc(func(w http.ResponseWriter, r *door.Request) {
+				if agent.Rest(r, "operations") == "broken" {
+					panic("canary-of-a-fault")
+				}
 				agent.Answer(w, http.StatusOK, map[string]string{"rest": agent.Rest(r, "operations")})
 			}),
 		},
@@ -364,6 +367,22 @@ func TestChildrenMany(t *testing.T) {
 	wg.Wait()
 	if n := len(in.kids.List()); n == 0 || n > 3 || got[http.StatusCreated] != n || got[http.StatusForbidden] != 100-n {
 		t.Errorf("%d children; answers %v", n, got)
+	}
+}
+
+// TestFault: a handler that breaks ends its request, with a receipt, and nothing
+// else.
+func TestFault(t *testing.T) {
+	in := open(t, receipts.Shadow)
+	a := in.ask("GET", "operations/broken", "")
+	if a.status != http.StatusInternalServerError || !strings.Contains(a.body, `"receipt":"`) || strings.Contains(a.body, "canary") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if got := in.rec.last(); got != "http.request deny gate.hard_set internal" {
+		t.Errorf("the receipt says %q", got)
+	}
+	if a := in.ask("GET", "operations/other", ""); a.status != http.StatusOK {
+		t.Errorf("afterwards %d %s", a.status, a.body)
 	}
 }
 

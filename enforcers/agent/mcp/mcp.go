@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -136,7 +137,7 @@ func (t *tools) server(schemas *mcp.SchemaCache, log *slog.Logger) *mcp.Server {
 	for _, one := range all {
 		s.AddTool(&mcp.Tool{Name: one.name, Title: one.title, Description: one.description, InputSchema: json.RawMessage(one.schema)},
 			func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-				return t.run(ctx, one, req.Params.Arguments), nil
+				return t.guarded(ctx, one, req.Params.Arguments, log), nil
 			})
 	}
 	return s
@@ -144,6 +145,20 @@ func (t *tools) server(schemas *mcp.SchemaCache, log *slog.Logger) *mcp.Server {
 
 // codeArguments refuses arguments that a tool does not take.
 const codeArguments = "tool_arguments"
+
+// guarded is run that outlives its own faults: the library calls tools where a
+// panic would end the node. Faults of the endpoint never come this far.
+func (t *tools) guarded(ctx context.Context, one tool, args json.RawMessage, log *slog.Logger) (r *mcp.CallToolResult) {
+	defer func() {
+		if v := recover(); v != nil {
+			if log != nil {
+				log.ErrorContext(ctx, "mcp.panic", slog.String("tool", one.name), slog.Any("value", v), slog.String("stack", string(debug.Stack())))
+			}
+			r = result([]byte(`{"code":"internal"}`), true)
+		}
+	}()
+	return t.run(ctx, one, args)
+}
 
 // run makes a tool's requests of the endpoint. A refusal is a result that says
 // so, with the endpoint's own words, code and receipt: a model must see it.

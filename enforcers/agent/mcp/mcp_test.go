@@ -90,6 +90,8 @@ func (o *ops) ServeDoor(w http.ResponseWriter, r *door.Request) {
 		agent.Answer(w, http.StatusOK, map[string]any{"operations": []string{"scm.comment"}})
 	case name != "scm.comment":
 		agent.Problem(w, http.StatusNotFound, "operation_unknown", "")
+	case string(body) == `{"break":1}`:
+		panic("canary-of-a-fault")
 	case string(body) == `{"bad":1}`:
 		agent.Problem(w, http.StatusBadRequest, "operation_arguments", "")
 	case o.keys[key] != "" && o.keys[key] != string(body):
@@ -209,6 +211,8 @@ func TestTools(t *testing.T) {
 		{"operation_other_arguments", "run_operation", `{"name":"scm.comment","key":"k1","arguments":{"number":8}}`, true, "operation_key"},
 		{"operation_unknown", "run_operation", `{"name":"../../session","key":"k2","arguments":{}}`, true, "operation_unknown"},
 		{"operation_wrong_arguments", "run_operation", `{"name":"scm.comment","key":"k3","arguments":{"bad":1}}`, true, "operation_arguments"},
+		{"operation_breaks", "run_operation", `{"name":"scm.comment","key":"k5","arguments":{"break":1}}`, true, `{"code":"internal","receipt":"`},
+		{"operation_after_the_fault", "run_operation", `{"name":"scm.comment","key":"k1","arguments":{"number":7}}`, false, `"id":1`},
 		{"operation_unknown_field", "run_operation", `{"name":"scm.comment","key":"k4","arguments":{},"repository":"acme/other"}`, true, "tool_arguments"},
 		{"spawn", "spawn_child", `{"bundle":"lint"}`, false, `"id":"child-0"`},
 		{"spawn_over_limit", "spawn_child", `{"bundle":"lint"}`, true, "children_exceeded"},
@@ -226,6 +230,9 @@ func TestTools(t *testing.T) {
 				t.Fatal(err)
 			}
 			text := res.Content[0].(*sdk.TextContent).Text
+			if strings.Contains(text, "canary") {
+				t.Errorf("the answer holds a fault's words: %s", text)
+			}
 			if res.IsError != c.failed || !strings.Contains(text, c.want) {
 				t.Errorf("failed %t: %s", res.IsError, text)
 			}
