@@ -46,7 +46,9 @@ test-race:
 test-ui: setup ## the pages of a real node in Chromium: accessibility, keyboard, no JavaScript (part of test)
 	$(GO) test -count=1 -timeout 20m ./ui/...
 
-test-agents: ## opt-in: the real Claude Code, Codex, Gemini and OpenCode, those that are installed here
+test-agents: ## opt-in: the real Claude Code, Codex, Gemini CLI and OpenCode, from npm, against models that follow a script
+	@scripts/setup
+	@scripts/agents/install
 	GATEHOUSE_TEST_AGENTS=1 $(GO) test -count=1 -timeout 30m -run TestRealAgents -v ./cmd/gatehouse
 
 screenshots: setup ## every page and state into docs/screenshots
