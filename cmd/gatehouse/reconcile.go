@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"net/url"
@@ -87,7 +88,8 @@ func (n *node) askGitHub(cfg *config.Config, up *upstream.Client, endpoints []in
 			return nil, err
 		}
 		asked.apis = append(asked.apis, reconcile, lift)
-		r := &github.Reconciler{Known: func(id string) bool { return n.intake.Known(e.Name, id) || n.elsewhere(github.Name+":"+e.Name+":"+id) }, Log: n.log.With(slog.String("endpoint", e.Name))}
+		there := &others{n: n, endpoint: e.Name, odd: map[string]bool{}}
+		r := &github.Reconciler{Known: func(id string) bool { return n.intake.Known(e.Name, id) || there.know(id) }, Log: n.log.With(slog.String("endpoint", e.Name))}
 		switch h := e.Hook; {
 		case h == nil:
 			r.Hook = github.AppHook{Client: reconcile.AsApp()}
@@ -109,19 +111,47 @@ func (n *node) askGitHub(cfg *config.Config, up *upstream.Client, endpoints []in
 	return asked, nil
 }
 
-// elsewhere reports whether another node took the event: a vendor's deliveries
-// reach any of them. When the stream cannot say, it is left for the next round.
-func (n *node) elsewhere(id string) bool {
+// others knows the deliveries of an endpoint that reached another node: a
+// vendor's deliveries reach any of them. It is asked by one goroutine.
+type others struct {
+	n        *node
+	endpoint string
+
+	odd  map[string]bool // delivery ids that were quarantined
+	next uint64          // stream sequence after the last of them
+}
+
+// know reports whether the stream has the delivery. When the stream cannot say,
+// the delivery is left for the next round.
+func (o *others) know(delivery string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), elsewhereLimit)
 	defer cancel()
-	sum := sha256.Sum256([]byte(id))
-	for _, err := range n.bus.Read(ctx, bus.Events, "gatehouse.v1.events.*.*.*.*."+hex.EncodeToString(sum[:]), 0) {
-		if err != nil {
-			n.log.LogAttrs(ctx, slog.LevelWarn, "github.reconcile", slog.Any("err", err))
-		}
+	known, err := o.look(ctx, delivery)
+	if err != nil {
+		o.n.log.LogAttrs(ctx, slog.LevelWarn, "github.reconcile", slog.Any("err", err))
 		return true
 	}
-	return false
+	return known
+}
+
+func (o *others) look(ctx context.Context, delivery string) (bool, error) {
+	sum := sha256.Sum256([]byte(github.Name + ":" + o.endpoint + ":" + delivery))
+	for _, err := range o.n.bus.Read(ctx, bus.Events, event.SubjectPrefix+"*.*.*.*."+hex.EncodeToString(sum[:]), 0) {
+		return err == nil, err
+	}
+	// The id of a quarantined delivery holds the digest of its body, which GitHub
+	// does not tell: asked for again, it would be quarantined again.
+	for m, err := range o.n.bus.Read(ctx, bus.Events, event.SubjectPrefix+github.Name+"."+o.endpoint+"."+event.KindQuarantined+".>", o.next) {
+		if err != nil {
+			return false, err
+		}
+		h, err := event.ReadHead(m.Data)
+		if err != nil {
+			return false, fmt.Errorf("message %d of the events: %w", m.Seq, err)
+		}
+		o.odd[h.Delivery], o.next = true, m.Seq+1
+	}
+	return o.odd[delivery], nil
 }
 
 // lift is the gatekeeper's Lift.

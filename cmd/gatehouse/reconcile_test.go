@@ -178,8 +178,18 @@ session: {mounts: [{source: /srv, path: /srv, mode: write}], agent: {command: {a
 	if open.Code != "provider_capability_missing" || open.Facts["lifted"] != "true" || open.Floor != "member" {
 		t.Errorf("session.open is %+v", open)
 	}
-	// What another node would have put there is known by the same look.
-	if !n.elsewhere("github:main:lost") || n.elsewhere("github:main:never") {
+	// What another node would have put there is known by the same look, also what
+	// it quarantined.
+	if a, err := post("odd", "issue_comment", []byte(`{"action":"created","Action":"deleted"}`)).send(t.Context()); err != nil || a.Status != http.StatusOK {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	there := &others{n: n, endpoint: "main", odd: map[string]bool{}}
+	for end := time.Now().Add(time.Minute); !there.know("odd"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a quarantined delivery does not show in the stream")
+		}
+	}
+	if !there.know("odd") || !there.know("lost") || there.know("never") {
 		t.Error("the stream is not asked")
 	}
 	stop()
