@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -129,9 +130,13 @@ func ledgerOf(cfg *config.Config, j *journal.Journal) (*spend.Ledger, error) {
 	return l, nil
 }
 
+// callsPerMinute is what one session may begin in a minute when its connection
+// does not say: more than agents do, and less than a loop does.
+const callsPerMinute = 300
+
 // modelConnection reads a connection of kind model.
 func modelConnection(c config.Connection) (model.Connection, error) {
-	conn := model.Connection{Name: c.Name, Provider: c.Provider, Project: c.Project, Location: c.Location, Aliases: c.Aliases, Betas: c.Betas}
+	conn := model.Connection{Name: c.Name, Provider: c.Provider, Project: c.Project, Location: c.Location, Aliases: c.Aliases, Betas: c.Betas, Rate: cmp.Or(c.PerMinute, callsPerMinute)}
 	if c.Host != "" {
 		to, err := authority.New(authority.HTTPS, c.Host, 443)
 		if err != nil {

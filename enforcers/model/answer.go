@@ -57,6 +57,8 @@ var hints = map[string]string{
 	CodeFeature:                      "Batches, files, stored and background work are closed: they outlive the session.",
 	CodeTier:                         "The service tier is not in the price table.",
 	CodeTooMany:                      "Too many calls at once; wait for one to end.",
+	CodeRate:                         "Too many calls within a minute; wait as long as Retry-After says.",
+	CodeRepeated:                     "This request was paid for three times without an answer. Change it, or report what is done.",
 	spend.CodeExceeded:               "The budget is used up. This is final: stop, or report what is done.",
 	spend.CodeHeld:                   "Other calls hold what is left; try again when one of them has ended.",
 	spend.CodeFrozen:                 "A call cost more than its bound; the operator must look before more is spent.",
@@ -76,9 +78,8 @@ func answer(w http.ResponseWriter, d enforcers.Decision, no refusal) {
 		no.Code = d.Reason
 	}
 	switch no.Code {
-	case spend.CodeHeld, CodeTooMany:
+	case spend.CodeHeld, CodeTooMany, CodeRate:
 		no.Status = http.StatusTooManyRequests
-		w.Header().Set("Retry-After", "2")
 	case enforcers.CodeReceiptUnavailable:
 		no.Status = http.StatusServiceUnavailable
 	case CodeBody:
@@ -126,6 +127,7 @@ func (x *call) settle(o enforcers.Outcome) int64 {
 		s.hold.Release()
 	case known:
 		spent = s.hold.Settle(cost)
+		x.m.strike(x.print, true, time.Now())
 		if cost > s.hold.Amount() {
 			x.m.o.Log.Error("model.cost_above_bound", slog.String("session", x.m.o.Session), slog.String("connection", x.c.Name),
 				slog.String("held", s.hold.Amount().String()), slog.String("spent", cost.String()))
@@ -134,6 +136,9 @@ func (x *call) settle(o enforcers.Outcome) int64 {
 		s.hold.Release()
 	default:
 		spent = s.hold.Keep() // ME-18: nobody knows what it cost
+		if spent > 0 {
+			x.m.strike(x.print, false, time.Now())
+		}
 	}
 	x.seen(Event{Code: o.Code, Status: s.status, Held: s.hold.Amount(), Spent: spent, First: s.first})
 	return int64(spent)

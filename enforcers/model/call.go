@@ -40,7 +40,13 @@ func (m *Mediator) serve(w http.ResponseWriter, r *door.Request) {
 		x.refuse(w, code, "")
 		return
 	}
+	if wait := c.rate.begin(began); wait > 0 {
+		w.Header().Set("Retry-After", itoa(int64(wait/time.Second)+1))
+		x.refuse(w, CodeRate, "")
+		return
+	}
 	if !m.enter() {
+		w.Header().Set("Retry-After", "2")
 		x.refuse(w, CodeTooMany, "")
 		return
 	}
@@ -106,6 +112,7 @@ type call struct {
 	price  *spend.Price
 	factor spend.Factor
 	tokens int64 // sent as the bound of one answer
+	print  fingerprint
 	state  state
 }
 
@@ -121,6 +128,10 @@ func (x *call) run(w http.ResponseWriter) {
 			where = x.req.where
 		}
 		x.refuse(w, code, where)
+		return
+	}
+	if x.print = fingerprintOf(x.rt.path, body); x.m.struck(x.print, x.began) {
+		x.refuse(w, CodeRepeated, "")
 		return
 	}
 	if !x.sources(w) {
@@ -360,6 +371,9 @@ func (x *call) unpaid(w http.ResponseWriter, no *refusal) {
 	a := x.action()
 	a.HardSet = no.Code
 	_, d := x.r.Decide(a)
+	if no.Code == spend.CodeHeld {
+		w.Header().Set("Retry-After", "2")
+	}
 	x.seen(Event{Code: no.Code})
 	answer(w, d, *no)
 }

@@ -25,6 +25,7 @@ type Connection struct {
 	Location string              // vertex: the only location
 	Aliases  map[string]string   // name that clients may use -> model
 	Betas    []string            // anthropic: beta features besides the known harmless ones
+	Rate     int                 // calls that one session may begin in a minute, 0 = no bound
 }
 
 // Allowed is one entry of a bundle's models. The spend enforcer judges by the
@@ -71,9 +72,10 @@ type Mediator struct {
 	o     Options
 	conns []*conn
 
-	mu     sync.Mutex // guards the counts
-	calls  int
-	drains int
+	mu      sync.Mutex // guards what follows
+	calls   int
+	drains  int
+	strikes map[fingerprint]strike
 }
 
 // conn is a connection with what its session adds.
@@ -81,6 +83,7 @@ type conn struct {
 	Connection
 	adapter     adapter
 	placeholder string
+	rate        rate
 }
 
 // adapter is what one provider's protocol needs.
@@ -120,14 +123,14 @@ func New(o Options) (*Mediator, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	m := &Mediator{o: o}
+	m := &Mediator{o: o, strikes: map[fingerprint]strike{}}
 	for _, c := range o.Connections {
 		a, to, err := adapterOf(c)
 		if err != nil {
 			return nil, err
 		}
 		c.To = to
-		one := &conn{Connection: c, adapter: a, placeholder: placeholderPrefix + rand.Text()[:26]}
+		one := &conn{Connection: c, adapter: a, placeholder: placeholderPrefix + rand.Text()[:26], rate: rate{most: c.Rate}}
 		if v := m.vertex(); v != nil && one.onVertex() {
 			one.placeholder = v.placeholder // a metadata server has one token
 		}

@@ -20,6 +20,8 @@ const (
 	CodeTier        = "model_tier_unpriced"
 	CodeUnsupported = "unsupported_backend"
 	CodeTooMany     = "model_calls_at_once"
+	CodeRate        = "model_calls_per_minute"
+	CodeRepeated    = "model_call_repeated" // the same request was paid for three times and never answered
 )
 
 // request is what one body was found to ask for.

@@ -218,12 +218,14 @@ type Connection struct {
 	// Of kind model. Project and Location are the only ones that Vertex calls may
 	// name. Impersonate is the service account that the credential's own account
 	// becomes. Aliases are names that clients may use in place of models'. Betas
-	// are Anthropic beta features besides those that Gatehouse knows.
+	// are Anthropic beta features besides those that Gatehouse knows. PerMinute is
+	// how many calls one session may begin in a minute, default 300.
 	Project     string            `yaml:"project,omitempty" validate:"omitempty,max=64,token"`
 	Location    string            `yaml:"location,omitempty" validate:"omitempty,max=32,token"`
 	Impersonate string            `yaml:"impersonate,omitempty" validate:"omitempty,email"`
 	Aliases     map[string]string `yaml:"aliases,omitempty" validate:"max=64,dive,keys,max=128,endkeys,required,max=128"`
 	Betas       []string          `yaml:"betas,omitempty" validate:"max=64,dive,max=128,token"`
+	PerMinute   int               `yaml:"calls_per_minute,omitempty" validate:"omitempty,min=1,max=100000"`
 }
 
 // Spend is the node's share of the organisation's money.
