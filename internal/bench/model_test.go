@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,6 +54,7 @@ const sseAsk = `{"model":"claude-sonnet-4-5","max_tokens":16384,"stream":true,"m
 type sseSide struct {
 	name string
 	ask  func(ctx context.Context, stream int) (*http.Response, error)
+	pid  int // of the process that it runs in, 0 = this one
 }
 
 // TestBenchModelStream compares what a stream of a model's answer takes longer
@@ -92,14 +94,12 @@ func TestBenchModelStream(t *testing.T) {
 			{"event_p50", "us", func(r sseRun) float64 { return r.p50 }, 100},
 			{"event_p99", "us", func(r sseRun) float64 { return r.p99 }, 0},
 			{"cpu_per_event", "us", func(r sseRun) float64 { return r.cpu }, 0},
+			{"rss_per_stream", "KiB", func(r sseRun) float64 { return r.rss }, 64},
 		} {
 			direct := of(0, m.of)
 			name := fmt.Sprintf("model.sse_%d_streams.%s_added", streams, m.name)
 			ours := of(1, m.of) - direct
 			for i := 2; i < len(sides); i++ {
-				if m.name == "cpu_per_event" && sides[i].name == "portkey" {
-					continue // another process
-				}
 				report(t, name+"/"+sides[i].name, m.unit, ours, of(i, m.of)-direct)
 			}
 			if m.goal > 0 && streams == 50 {
@@ -111,7 +111,7 @@ func TestBenchModelStream(t *testing.T) {
 }
 
 // sseRun is one round of one side.
-type sseRun struct{ first, p50, p99, cpu, rate float64 }
+type sseRun struct{ first, p50, p99, cpu, rate, rss float64 }
 
 type sseWorld struct {
 	*outsideWorld
@@ -164,7 +164,9 @@ func (w *sseWorld) run(t *testing.T, s sseSide, streams int) sseRun {
 	var took, firsts []float64
 	var wg sync.WaitGroup
 	errs := make(chan error, streams)
-	before, began := cpu(t), time.Now()
+	debug.FreeOSMemory()
+	idle := resident(t, s.pid)
+	before, began := s.cpu(t), time.Now()
 	for i := range streams {
 		wg.Go(func() {
 			time.Sleep(time.Duration(i) * sseRamp) // sessions do not all begin in one moment
@@ -181,6 +183,9 @@ func (w *sseWorld) run(t *testing.T, s sseSide, streams int) sseRun {
 			took, firsts = append(took, all...), append(firsts, first)
 		})
 	}
+	// Memory is looked at when every stream is under way and none has ended.
+	time.Sleep(time.Duration(streams)*sseRamp + (sseFor-time.Duration(streams)*sseRamp)/2)
+	steady := resident(t, s.pid)
 	wg.Wait()
 	close(errs)
 	if err := <-errs; err != nil {
@@ -191,7 +196,7 @@ func (w *sseWorld) run(t *testing.T, s sseSide, streams int) sseRun {
 	n := float64(len(took))
 	return sseRun{
 		first: firsts[len(firsts)/2] / 1e6, p50: took[len(took)/2] / 1e3, p99: took[len(took)*99/100] / 1e3,
-		cpu: (cpu(t) - before).Seconds() * 1e6 / n, rate: n / time.Since(began).Seconds(),
+		cpu: (s.cpu(t) - before).Seconds() * 1e6 / n, rss: (steady - idle) / float64(streams), rate: n / time.Since(began).Seconds(),
 	}
 }
 
@@ -244,6 +249,75 @@ func cpu(t testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// cpu is the processor time of this process, client and provider included, and
+// of the one that the side runs in.
+func (s sseSide) cpu(t *testing.T) time.Duration {
+	t.Helper()
+	if s.pid == 0 {
+		return cpu(t)
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := bytes.Cut(b, []byte(") "))
+	fields := bytes.Fields(rest)
+	const user, system, tick = 11, 12, 10 * time.Millisecond // behind the name; USER_HZ is 100 on Linux
+	other := time.Duration(0)
+	for _, i := range []int{user, system} {
+		n, err := strconv.Atoi(string(fields[i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		other += time.Duration(n) * tick
+	}
+	return cpu(t) + other
+}
+
+// resident is the memory in KiB that this process has in use, and the other one
+// that a side runs in.
+func resident(t *testing.T, pid int) float64 {
+	t.Helper()
+	total := 0.0
+	for _, name := range []string{"self", strconv.Itoa(pid)} {
+		if name == "0" {
+			continue
+		}
+		b, err := os.ReadFile("/proc/" + name + "/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := bytes.Cut(b, []byte("VmRSS:"))
+		n, err := strconv.ParseFloat(string(bytes.Fields(rest)[0]), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += n
+	}
+	return total
+}
+
+// pidOf finds the process that has an argument.
+func pidOf(t *testing.T, argument string) int {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range paths {
+		b, err := os.ReadFile(p)
+		if err == nil && slices.ContainsFunc(bytes.Split(b, []byte{0}), func(a []byte) bool { return string(a) == argument }) {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(p)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return pid
+		}
+	}
+	t.Fatalf("no process has the argument %s", argument)
+	return 0
+}
+
 // asking posts the benchmark's call to a URL.
 func asking(c *http.Client, url string, header ...string) func(context.Context, int) (*http.Response, error) {
 	return func(ctx context.Context, _ int) (*http.Response, error) {
@@ -270,7 +344,7 @@ func (w *sseWorld) transport() *http.Transport {
 }
 
 func (w *sseWorld) direct() sseSide {
-	return sseSide{"direct", asking(&http.Client{Transport: w.transport()}, "https://"+modelHost+"/v1/messages")}
+	return sseSide{name: "direct", ask: asking(&http.Client{Transport: w.transport()}, "https://"+modelHost+"/v1/messages")}
 }
 
 // reverse is the standard library's proxy: plain HTTP on the inside, as our base
@@ -281,7 +355,7 @@ func (w *sseWorld) reverse(t *testing.T) sseSide {
 	p := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = modelHost }, Transport: w.transport(), ErrorLog: log.New(io.Discard, "", 0)}
 	s := httptest.NewServer(p)
 	t.Cleanup(s.Close)
-	return sseSide{"ReverseProxy", asking(&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, s.URL+"/v1/messages")}
+	return sseSide{name: "ReverseProxy", ask: asking(&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, s.URL+"/v1/messages")}
 }
 
 // portkey is @portkey-ai/gateway 1.15.2, which reaches the provider without TLS.
@@ -300,10 +374,9 @@ func (w *sseWorld) portkey(t *testing.T) (sseSide, bool) {
 	if process(t, "portkey", net.JoinHostPort(host, port), filepath.Join(tools, "node-22", "bin", "node"), server, "--headless", "--port="+port) == nil {
 		return sseSide{}, false
 	}
-	s := sseSide{"portkey", asking(&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, "http://"+net.JoinHostPort(host, port)+"/v1/messages",
+	s := sseSide{name: "portkey", pid: pidOf(t, "--port="+port), ask: asking(&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, "http://"+net.JoinHostPort(host, port)+"/v1/messages",
 		"X-Portkey-Provider", "anthropic", "X-Portkey-Custom-Host", w.plain+"/v1", "X-Api-Key", benchToken, "Anthropic-Version", "2023-06-01")}
 	if _, _, err := readSSE(t.Context(), s, 0); err != nil {
-		// On some versions of Node it fails on every answer.
 		fmt.Printf("BENCH SKIPS portkey: it streams no answer: %v\n", err)
 		return sseSide{}, false
 	}
@@ -336,7 +409,7 @@ func (w *sseWorld) ours(t *testing.T, streams int) sseSide {
 	for i := range (streams + perDoor - 1) / perDoor {
 		clients = append(clients, w.session(t, h, n, fmt.Sprintf("bench-%d", i)))
 	}
-	return sseSide{"gatehouse", func(ctx context.Context, stream int) (*http.Response, error) {
+	return sseSide{name: "gatehouse", ask: func(ctx context.Context, stream int) (*http.Response, error) {
 		return asking(clients[stream%len(clients)], "http://"+door.Reserved+"/m/main/v1/messages")(ctx, stream)
 	}}
 }
