@@ -67,6 +67,23 @@ func (cs *Connections) Inject(ctx context.Context, p *enforcers.Permit, r *http.
 	case p.To() != c.To:
 		return nil, fail(enforcers.CodeWrongHost, "the connection is for another host", nil)
 	}
+	return c.add(ctx, r)
+}
+
+// Own returns the NodeOptions.Inject of one connection: what a Node fixed to the
+// connection's host adds to the node's own calls.
+func (cs *Connections) Own(name string) func(context.Context, *http.Request) error {
+	c, ok := cs.by[name]
+	return func(ctx context.Context, r *http.Request) error {
+		if to, err := authority.ParseHostHeader(r.URL.Scheme, r.URL.Host); !ok || err != nil || to != c.To {
+			return fail(enforcers.CodeWrongHost, "the connection is for another host", err)
+		}
+		_, err := c.add(ctx, r)
+		return err
+	}
+}
+
+func (c Credential) add(ctx context.Context, r *http.Request) ([]secret.Value, error) {
 	v, err := c.Secret(ctx)
 	if err != nil {
 		return nil, err

@@ -27,12 +27,16 @@ type NodeOptions struct {
 	// anything is resolved, and returns what writes its outcome. An error stops
 	// the call.
 	Begin func(ctx context.Context, method string) (done func(enforcers.Outcome), err error)
+
+	// Inject adds a credential, last, once the connection is up and its certificate
+	// verified. An error stops the call before its first byte. Nil = the caller
+	// brings its own.
+	Inject func(ctx context.Context, r *http.Request) error
 }
 
 // Node is an http.RoundTripper for the node's own calls: minting, sign-in,
 // notifications, reconciling. It needs no Permit because it is fixed to one
-// authority; every address check holds for it as for a session. It adds no
-// credential: its caller, outside every sandbox, brings its own.
+// authority; every address check holds for it as for a session.
 type Node struct {
 	c *Client
 	o NodeOptions
@@ -75,6 +79,12 @@ func (n *Node) RoundTrip(r *http.Request) (*http.Response, error) {
 	call.out.Address = k.conn.addr.String()
 	out := r.Clone(ctx)
 	out.Host = to.HostHeader()
+	if n.o.Inject != nil {
+		if err := n.o.Inject(ctx, out); err != nil {
+			k.cc.Release()
+			return nil, call.end(enforcers.NotForwarded, fail(enforcers.CodeCredential, "the credential could not be added", err))
+		}
+	}
 	before := k.conn.sent.Load()
 	resp, err := k.cc.RoundTrip(out)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"gatehouse/enforcers/upstream"
 	"gatehouse/internal/authority"
 	"gatehouse/internal/problem"
+	"gatehouse/internal/secret"
 )
 
 // TestNode: the node's own calls go to one place, with a receipt each.
@@ -91,5 +92,54 @@ func TestNode(t *testing.T) {
 	}
 	if out := outcomes[len(outcomes)-1]; out.Effect != enforcers.NotForwarded || out.Code != enforcers.CodeTLS {
 		t.Errorf("%+v", out)
+	}
+}
+
+// TestNodeInjects: a node's call carries its connection's credential, to that
+// connection's host alone, and without it nothing leaves.
+func TestNodeInjects(t *testing.T) {
+	o := newOutside(t)
+	c := newClient(t, o, nil)
+	to, err := authority.ParseHostHeader("https", "example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var outcomes []enforcers.Outcome
+	begin := func(context.Context, string) (func(enforcers.Outcome), error) {
+		return func(o enforcers.Outcome) { outcomes = append(outcomes, o) }, nil
+	}
+	var missing error
+	own, err := upstream.NewConnections([]upstream.Credential{{Name: "hooks", To: to, Scheme: "bearer", Secret: func(context.Context) (secret.Value, error) {
+		return secret.FromString("canary-credential"), missing
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := func(connection string) *http.Client {
+		n, err := c.Node(upstream.NodeOptions{Purpose: "operation", To: to, Begin: begin, Inject: own.Own(connection)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &http.Client{Transport: n}
+	}
+	resp, err := client("hooks").Get("https://example.com/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if got := o.last().Header.Get("Authorization"); got != "Bearer canary-credential" {
+		t.Errorf("it went out with %q", got)
+	}
+	if _, err := client("other").Get("https://example.com/"); string(problem.CodeOf(err)) != enforcers.CodeCredential {
+		t.Errorf("another connection's: %v", err)
+	}
+	missing = errors.New("the store is closed")
+	if _, err := client("hooks").Get("https://example.com/"); string(problem.CodeOf(err)) != enforcers.CodeCredential {
+		t.Errorf("without it: %v", err)
+	}
+	for _, out := range outcomes[1:] {
+		if out.Effect != enforcers.NotForwarded || out.Code != enforcers.CodeCredential {
+			t.Errorf("%+v", out)
+		}
 	}
 }
