@@ -23,11 +23,17 @@ type glance struct {
 	spent    int64
 	events   int
 	heads    []view.Head
+	charts   []chart
 	most     bool // there are more sessions than were looked at
 }
 
 func (u *UI) overview(r *http.Request) (answer, error) {
 	g := glance{bundles: u.o.View.Bundles(), refused: map[string]int{}, heads: u.o.View.Heads()}
+	span, err := spansOf(r)
+	if err != nil {
+		return answer{}, err
+	}
+	g.charts = charts("/ui/", span, u.o.View.Series("", span.by, span.n), 0)
 	since := u.o.Clock().Add(-recently)
 	after := ""
 	for page := 0; ; page++ {

@@ -108,6 +108,7 @@ type bundleView struct {
 	recent  []view.Session
 	ready   *review.Readiness // of a bundle in shadow
 	open    []gatekeeper.Proposal
+	charts  []chart
 }
 
 func (u *UI) find(name string) (view.Bundle, error) {
@@ -129,11 +130,26 @@ func (u *UI) bundle(r *http.Request) (answer, error) {
 	if x.history, err = u.o.View.History(name); err != nil {
 		return answer{}, err
 	}
+	span, err := spansOf(r)
+	if err != nil {
+		return answer{}, err
+	}
+	perDay := int64(0)
 	if x.b.Digest != "" {
-		if x.text, err = u.source(x.b.Digest); err != nil {
+		b, _, err := u.version(x.b.Digest)
+		if err != nil {
 			return answer{}, err
 		}
+		text, err := review.Source(b)
+		if err != nil {
+			return answer{}, err
+		}
+		x.text = string(text)
+		if b.Spend != nil {
+			perDay = int64(b.Spend.PerDay)
+		}
 	}
+	x.charts = charts("/ui/bundles/"+name, span, u.o.View.Series(name, span.by, span.n), perDay)
 	recent, err := u.o.View.Sessions(view.SessionFilter{Bundle: name}, "", 10)
 	if err != nil {
 		return answer{}, err

@@ -1,8 +1,11 @@
 package ui
 
 import (
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"time"
 
 	"gatehouse/gatekeeper"
 	"gatehouse/internal/problem"
@@ -42,7 +45,7 @@ func (u *UI) session(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	rows, err := u.o.View.Receipts(r.Context(), id, r.URL.Query().Get("cursor"), sessionRowsShown)
+	t, err := u.timelineOf(r, s)
 	if err != nil {
 		return answer{}, err
 	}
@@ -50,7 +53,7 @@ func (u *UI) session(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{title: "Session " + short(id), body: sessionPage(s, rows, children.Items)}, nil
+	return answer{title: "Session " + short(id), body: sessionPage(s, t, children.Items)}, nil
 }
 
 // line is one row of a timeline: a receipt, and the outcome of a decision.
@@ -60,8 +63,17 @@ type line struct {
 }
 
 // lines puts outcomes beside their decisions. One whose decision is on an
-// earlier page keeps a row of its own: nothing is left out.
-func lines(all []view.Receipt) []line {
+// earlier page keeps a row of its own: nothing is left out. What grows has its
+// newest row first.
+func (p piece) lines() []line {
+	out := paired(p.rows.Items)
+	if p.live {
+		slices.Reverse(out)
+	}
+	return out
+}
+
+func paired(all []view.Receipt) []line {
 	var out []line
 	at := map[string]int{}
 	for _, r := range all {
@@ -84,11 +96,96 @@ func (u *UI) sessionRows(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	rows, err := u.o.View.Receipts(r.Context(), id, r.URL.Query().Get("cursor"), sessionRowsShown)
+	t, err := u.timelineOf(r, s)
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{part: true, body: timeline(s, rows)}, nil
+	return answer{part: true, body: timeline(s, t)}, nil
+}
+
+// piece is the part of a chain that a page shows.
+type piece struct {
+	rows view.Page[view.Receipt]
+	live bool // it is the end of a chain that grows
+}
+
+// timelineOf reads the end of a chain that grows, and every other from where the
+// URL says. "from=start" shows the beginning of one that grows.
+func (u *UI) timelineOf(r *http.Request, s view.Session) (p piece, err error) {
+	q := r.URL.Query()
+	p.live = growing(s) && q.Get("cursor") == "" && q.Get("from") == ""
+	if p.live {
+		p.rows, err = u.o.View.Tail(r.Context(), s.ID)
+	} else {
+		p.rows, err = u.o.View.Receipts(r.Context(), s.ID, q.Get("cursor"), sessionRowsShown)
+	}
+	return p, err
+}
+
+func growing(s view.Session) bool {
+	return s.State == "running" || s.State == "preparing" || s.State == "admitted"
+}
+
+// How often a live page is told that its chain grew, and how long it hears nothing
+// before the connection is tried.
+const (
+	liveEvery = 250 * time.Millisecond
+	livePing  = 15 * time.Second
+)
+
+// live rings a bell at a page whenever its session's chain grew, as server-sent
+// events: the number of receipts, and nothing else. However fast they come a page
+// hears it four times a second at most, and asks for the rows it shows itself.
+func (u *UI) live(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	s, err := u.o.View.Session(id)
+	if err != nil {
+		p := problemOf(err)
+		http.Error(w, sentence(p.Msg), statusOf(p.Code))
+		return
+	}
+	if !growing(s) {
+		w.WriteHeader(http.StatusNoContent) // a browser does not come back
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	out := http.NewResponseController(w)
+	_ = out.SetWriteDeadline(time.Time{}) // it has no end of its own
+	tick := time.NewTicker(liveEvery)
+	defer tick.Stop()
+	var said uint64
+	for heard := time.Now(); ; {
+		line := ""
+		switch {
+		case s.Receipts != said:
+			line, said = fmt.Sprintf("data: %d\n\n", s.Receipts), s.Receipts
+		case time.Since(heard) > livePing:
+			line = ": ping\n\n"
+		}
+		if !growing(s) {
+			line += "event: end\ndata: end\n\n"
+		}
+		if line != "" {
+			if _, err := io.WriteString(w, line); err != nil || out.Flush() != nil {
+				return
+			}
+			heard = time.Now()
+		}
+		if !growing(s) {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-u.o.Ending:
+			return
+		case <-tick.C:
+		}
+		if s, err = u.o.View.Session(id); err != nil {
+			return // it left the lists
+		}
+	}
 }
 
 // maxTranscript is how much of a transcript a page shows: its end, where the

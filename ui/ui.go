@@ -104,6 +104,8 @@ type Options struct {
 	Node      func() Node
 	Who       func(*http.Request) Person
 	Log       *slog.Logger
+	// Ending is closed when the node stops: live pages hang up then. nil = never.
+	Ending <-chan struct{}
 	// Clock is read for "ago"; nil = time.Now.
 	Clock func() time.Time
 }
@@ -147,6 +149,7 @@ func New(o Options) (*UI, error) {
 	u.page("GET /ui/sessions", u.sessions)
 	u.page("GET /ui/sessions/{id}", u.session)
 	u.page("GET /ui/sessions/{id}/rows", u.sessionRows)
+	u.mux.HandleFunc("GET /ui/sessions/{id}/live", u.live)
 	u.page("GET /ui/sessions/{id}/transcript", u.askTranscript)
 	u.page("POST /ui/sessions/{id}/transcript", u.transcript)
 	u.page("GET /ui/sessions/{id}/kill", u.askKill)

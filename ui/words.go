@@ -24,6 +24,14 @@ func money(nano int64) string {
 	return fmt.Sprintf("$%.2f", cents)
 }
 
+// dollars is money where nothing is a number too.
+func dollars(nano int64) string {
+	if nano == 0 {
+		return "$0.00"
+	}
+	return money(nano)
+}
+
 func dash(s string) string {
 	if s == "" {
 		return "–"

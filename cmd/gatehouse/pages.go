@@ -13,9 +13,9 @@ import (
 )
 
 // newPages makes the pages over the same commands that the API has.
-func (n *node) newPages(rev *review.Review, has inventory, status func() api.Status) (*ui.UI, error) {
+func (n *node) newPages(ctx context.Context, rev *review.Review, has inventory, status func() api.Status) (*ui.UI, error) {
 	return ui.New(ui.Options{
-		View: n.view, Review: rev, Changes: stepsOf{n.gk}, Do: pageCommands{n.do}, Inventory: has, Log: n.log,
+		View: n.view, Review: rev, Changes: stepsOf{n.gk}, Do: pageCommands{n.do}, Inventory: has, Log: n.log, Ending: ctx.Done(),
 		Node: func() ui.Node {
 			s := status()
 			out := ui.Node{Name: s.Node, Version: s.Version, Started: s.Started, Dev: s.Dev, Running: s.Running}

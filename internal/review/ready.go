@@ -67,7 +67,7 @@ func (r *Review) Ready(ctx context.Context, name string) (Readiness, error) {
 		}
 		out.Items = append(out.Items, Item{ID: id, OK: ok, Text: text, Link: link})
 	}
-	item("observed", out.Sessions > 0, fmt.Sprintf("%d sessions in the last %d days", out.Sessions, defaultDays), "no session in the last 30 days", "/ui/sessions?bundle="+name)
+	item("observed", out.Sessions > 0, fmt.Sprintf("sessions judged, of the last %d days: %d", defaultDays, out.Sessions), "no session in the last 30 days", "/ui/sessions?bundle="+name)
 	item("triggers", len(out.Never) == 0, "every trigger was seen", "never seen: "+strings.Join(out.Never, "; "), "/ui/events")
 	quiet := int(now.Sub(newest).Hours() / 24)
 	item("quiet", newest.IsZero() || quiet >= quietDays, fmt.Sprintf("no new group in %d days", quietDays), fmt.Sprintf("the newest group appeared %d days ago, and %d quiet days are asked for", quiet, quietDays), page)

@@ -133,6 +133,23 @@ for (const colorScheme of ["light", "dark"]) {
   await page.context().close();
 }
 
+// A chart is drawn from its table, in the colours of the scheme, and the table is
+// what a browser without JavaScript has.
+for (const [path, rows] of [["/ui/", 24], ["/ui/?span=month", 30]]) {
+  const page = await open();
+  await page.goto(origin + path);
+  await page.waitForSelector("[data-chart] canvas");
+  const got = await page.$eval("[data-chart] details table", (t) => ({
+    rows: t.tBodies[0].rows.length, denied: [...t.querySelectorAll("td:nth-of-type(3)")].reduce((sum, td) => sum + Number(td.textContent), 0),
+  }));
+  check(got.rows === rows && got.denied > 0, `${path}: a chart over ${JSON.stringify(got)}`);
+  const painted = () => page.$eval("[data-chart] canvas", (c) => c.toDataURL());
+  const light = await painted();
+  await page.emulateMedia({ colorScheme: "dark" });
+  await page.waitForFunction((was) => document.querySelector("[data-chart] canvas").toDataURL() !== was, light);
+  await page.context().close();
+}
+
 // By keyboard only: to the sessions, down two rows, open, and the filter.
 {
   const page = await open();

@@ -76,10 +76,32 @@ document.addEventListener("click", async (e) => {
   }
 });
 
-// Live parts: a pause keeps what is on the screen.
-let paused = false;
-document.addEventListener("htmx:before:request", (e) => {
-  if (paused && e.target.closest?.("[data-live]")) e.preventDefault();
+// Live parts: the node says when the chain grew, and htmx fetches the rows that are
+// shown, one request at a time. A pause keeps what is on the screen.
+let live, paused = false, grown = false, asking = false;
+const part = () => document.querySelector("[data-live]");
+function fetchRows() {
+  // Rows that somebody stands on are not taken away.
+  if (!grown || asking || paused || document.hidden || !part() || part().contains(document.activeElement)) return;
+  grown = false;
+  asking = true;
+  globalThis.htmx.trigger(part(), "grown");
+}
+function listen() {
+  const el = part();
+  if (live || !el || document.hidden) return;
+  live = new EventSource(el.dataset.live);
+  live.onmessage = () => { grown = true; fetchRows(); };
+  live.addEventListener("end", () => {
+    live.close();
+    if (!paused) location.reload(); // what can be done with the session changed
+  });
+}
+document.addEventListener("htmx:finally:request", () => { asking = false; setTimeout(fetchRows, 250); });
+document.addEventListener("focusout", () => setTimeout(fetchRows));
+document.addEventListener("visibilitychange", () => {
+  // A browser keeps few connections to one origin: what nobody sees gives its back.
+  if (document.hidden) { live?.close(); live = undefined; } else { grown = true; listen(); fetchRows(); }
 });
 document.addEventListener("click", (e) => {
   const el = e.target.closest("[data-pause]");
@@ -87,7 +109,10 @@ document.addEventListener("click", (e) => {
   paused = !paused;
   el.setAttribute("aria-pressed", String(paused));
   el.textContent = paused ? "Go on" : "Pause";
+  fetchRows();
 });
+document.querySelectorAll("[data-pause]").forEach((el) => { el.hidden = false; });
+listen();
 
 // The choices of this browser.
 const settings = document.querySelector("[data-settings]");
