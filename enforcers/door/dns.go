@@ -44,9 +44,10 @@ func (l *link) dns() {
 		_ = l.nc.SetWriteDeadline(time.Now().Add(l.d.o.Timeouts.Head))
 		var out [2]byte
 		binary.BigEndian.PutUint16(out[:], uint16(len(answer)))
-		_, _ = l.w.Write(out[:])
-		_, _ = l.w.Write(answer)
-		if l.w.Flush() != nil {
+		w := l.writer()
+		_, _ = w.Write(out[:])
+		_, _ = w.Write(answer)
+		if w.Flush() != nil {
 			return
 		}
 	}

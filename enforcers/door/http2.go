@@ -173,13 +173,23 @@ func (b *streamBody) Read(p []byte) (int, error) {
 // replayed is a connection whose first bytes were read already.
 type replayed struct {
 	net.Conn
-	r      *bufio.Reader
+	r      *bufio.Reader // nil once it is read empty; only Read touches it
 	to     authority.Authority
 	closed chan struct{}
 	once   sync.Once
 }
 
-func (c *replayed) Read(b []byte) (int, error) { return c.r.Read(b) }
+// Read is never called twice at a time: TLS holds a lock.
+func (c *replayed) Read(b []byte) (int, error) {
+	if c.r != nil {
+		if c.r.Buffered() > 0 {
+			return c.r.Read(b)
+		}
+		dropReader(c.r)
+		c.r = nil
+	}
+	return c.Conn.Read(b)
+}
 
 func (c *replayed) Close() error {
 	c.once.Do(func() { close(c.closed) })

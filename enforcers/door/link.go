@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"gatehouse/enforcers"
@@ -20,8 +21,8 @@ import (
 type link struct {
 	d     *Door
 	nc    net.Conn
-	r     *bufio.Reader
-	w     *bufio.Writer
+	r     *bufio.Reader // nil once a tunnel has taken it over
+	w     *bufio.Writer // nil while nothing is written: most connections are idle
 	ctx   context.Context
 	to    authority.Authority // where a tunnel leads; zero outside one
 	fresh bool                // no request has been read yet
@@ -29,7 +30,41 @@ type link struct {
 }
 
 func (d *Door) link(ctx context.Context, nc net.Conn, r *bufio.Reader, to authority.Authority) *link {
-	return &link{d: d, nc: nc, r: r, w: bufio.NewWriterSize(nc, 4<<10), ctx: ctx, to: to, fresh: true}
+	return &link{d: d, nc: nc, r: r, ctx: ctx, to: to, fresh: true}
+}
+
+var (
+	readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }}
+	writers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 4<<10) }}
+)
+
+func newReader(r io.Reader) *bufio.Reader {
+	b := readers.Get().(*bufio.Reader)
+	b.Reset(r)
+	return b
+}
+
+// dropReader gives back a reader that nobody has any more.
+func dropReader(r *bufio.Reader) {
+	r.Reset(nil)
+	readers.Put(r)
+}
+
+// writer returns the link's writer; wrote gives its buffer back.
+func (l *link) writer() *bufio.Writer {
+	if l.w == nil {
+		l.w = writers.Get().(*bufio.Writer)
+		l.w.Reset(l.nc)
+	}
+	return l.w
+}
+
+func (l *link) wrote() {
+	if l.w != nil {
+		l.w.Reset(nil)
+		writers.Put(l.w)
+		l.w = nil
+	}
 }
 
 // serve handles one connection to the door's socket.
@@ -37,7 +72,7 @@ func (d *Door) serve(nc net.Conn) {
 	defer nc.Close()
 	stop := context.AfterFunc(d.ctx, func() { _ = nc.Close() })
 	defer stop()
-	d.link(d.ctx, nc, bufio.NewReaderSize(nc, 4<<10), authority.Authority{}).run()
+	d.link(d.ctx, nc, newReader(nc), authority.Authority{}).run()
 }
 
 // run serves requests until the connection is done, then closes it so that the
@@ -47,6 +82,11 @@ func (l *link) run() {
 		l.fresh = false
 	}
 	l.linger()
+	l.wrote()
+	if l.r != nil {
+		dropReader(l.r)
+		l.r = nil
+	}
 }
 
 // next serves one request and reports whether another may follow.
@@ -136,7 +176,8 @@ func (l *link) request(h *head, to authority.Authority, target string) bool {
 	}
 	ctx, cancel := context.WithCancelCause(l.ctx)
 	defer cancel(nil)
-	w := newReply(l.w, h.method)
+	defer l.wrote()
+	w := newReply(l.writer(), h.method)
 	w.close = h.close
 	b := l.body(h, w, cancel)
 	w.unread = b.unread
@@ -205,7 +246,7 @@ func (d *Door) receipt(ctx context.Context, code string, to authority.Authority)
 
 // refuseHead is refuse for a connection that ends with the answer.
 func (l *link) refuseHead(code string, to authority.Authority) {
-	w := newReply(l.w, http.MethodGet)
+	w := newReply(l.writer(), http.MethodGet)
 	w.close = true
 	l.d.refuse(l.ctx, w, code, to)
 	w.finish()
@@ -216,7 +257,11 @@ func (l *link) refuseHead(code string, to authority.Authority) {
 func (l *link) linger() {
 	if c, ok := l.nc.(interface{ CloseWrite() error }); ok && c.CloseWrite() == nil {
 		_ = l.nc.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-		_, _ = io.CopyN(io.Discard, l.r, drainLimit)
+		if l.r != nil {
+			_, _ = io.CopyN(io.Discard, l.r, drainLimit)
+		} else {
+			_, _ = io.CopyN(io.Discard, l.nc, drainLimit)
+		}
 	}
 	_ = l.nc.Close()
 }

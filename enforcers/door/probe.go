@@ -24,7 +24,7 @@ func (l *link) probed(target string) bool {
 	if announced == nil || !slices.Contains(*announced, target) {
 		return false
 	}
-	w := newReply(l.w, http.MethodConnect)
+	w := newReply(l.writer(), http.MethodConnect)
 	w.close = true
 	w.WriteHeader(http.StatusForbidden)
 	w.finish()

@@ -2,6 +2,7 @@ package door
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"gatehouse/enforcers"
+	"gatehouse/enforcers/upstream"
 	"gatehouse/internal/authority"
 )
 
@@ -115,7 +117,7 @@ func (l *link) refuseTunnel(code string, to authority.Authority) {
 }
 
 func (l *link) answer(d enforcers.Decision) {
-	w := newReply(l.w, http.MethodConnect)
+	w := newReply(l.writer(), http.MethodConnect)
 	w.close = true
 	Refuse(w, d)
 	w.finish()
@@ -123,8 +125,8 @@ func (l *link) answer(d enforcers.Decision) {
 
 // established opens the tunnel towards the client.
 func (l *link) established() bool {
-	_, err := l.w.WriteString("HTTP/1.1 200 OK\r\n\r\n")
-	return err == nil && l.w.Flush() == nil
+	_, err := io.WriteString(l.nc, "HTTP/1.1 200 OK\r\n\r\n")
+	return err == nil
 }
 
 // open finds out what a tunnel speaks and serves it. Nothing is dialed here:
@@ -149,7 +151,7 @@ func (l *link) open(to authority.Authority, p *enforcers.Permit) (code string) {
 	case first[0] == recordHandshake:
 		return l.terminate(ctx, to.WithScheme(authority.HTTPS))
 	case 'A' <= first[0] && first[0] <= 'Z':
-		l.d.link(ctx, l.nc, l.r, to.WithScheme(authority.HTTP)).run()
+		l.d.link(ctx, l.nc, l.takeReader(), to.WithScheme(authority.HTTP)).run()
 		return enforcers.CodeTerminated
 	default:
 		return enforcers.CodeNotHTTP // EG-64
@@ -170,7 +172,7 @@ func (l *link) terminate(ctx context.Context, to authority.Authority) (code stri
 		return enforcers.CodeClientGone
 	}
 	misdirected := false
-	raw := &replayed{Conn: l.nc, r: l.r, to: to, closed: make(chan struct{})}
+	raw := &replayed{Conn: l.nc, r: l.takeReader(), to: to, closed: make(chan struct{})}
 	conn := tls.Server(raw, &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -206,7 +208,7 @@ func (l *link) terminate(ctx context.Context, to authority.Authority) (code stri
 		l.d.h2.take(ctx, conn, raw)
 		return enforcers.CodeTerminated
 	}
-	in := l.d.link(ctx, conn, bufio.NewReaderSize(conn, 4<<10), to)
+	in := l.d.link(ctx, conn, newReader(conn), to)
 	in.run()
 	if in.alert {
 		return enforcers.CodeClientTLS // TLS 1.3 lets a client complain after the handshake
@@ -235,26 +237,25 @@ func sameName(sni string, to authority.Authority) bool {
 // blindTunnel relays a tunnel that a rule wants unread. TLS passthrough still
 // compares the server name, and refuses a hello whose name it cannot see.
 func (l *link) blindTunnel(to authority.Authority, kind string, p *enforcers.Permit, decision enforcers.Decision) {
-	var client io.Reader = l.r
+	var hello string
 	if kind == "tls" {
 		if !l.established() {
 			p.Done(enforcers.Outcome{Effect: enforcers.NotForwarded, Code: enforcers.CodeClientGone})
 			return
 		}
-		hello, code := l.hello(to)
-		if code != "" {
+		var code string
+		if hello, code = l.hello(to); code != "" {
 			if code == enforcers.CodeMisdirected {
 				l.receipt(code, to)
 			}
 			p.Done(enforcers.Outcome{Effect: enforcers.NotForwarded, Code: code})
 			return
 		}
-		client = io.MultiReader(strings.NewReader(hello), l.r)
 	}
 	up, err := l.d.o.Up.Dial(l.ctx, p)
 	if err != nil {
 		if kind != "tls" {
-			w := newReply(l.w, http.MethodConnect)
+			w := newReply(l.writer(), http.MethodConnect)
 			w.close = true
 			Fail(w, decision, err)
 			w.finish()
@@ -266,23 +267,66 @@ func (l *link) blindTunnel(to authority.Authority, kind string, p *enforcers.Per
 		return
 	}
 	_ = l.nc.SetDeadline(time.Time{})
-	relay(l.nc, client, up)
+	relay(l.nc, append([]byte(hello), l.buffered()...), up)
 }
 
-// relay copies both ways and passes half-closes on.
-func relay(client net.Conn, from io.Reader, up net.Conn) {
+// takeReader hands the link's reader over: the link reads no more.
+func (l *link) takeReader() *bufio.Reader {
+	r := l.r
+	l.r = nil
+	return r
+}
+
+// buffered returns what was read ahead and gives the reader's buffer back.
+func (l *link) buffered() []byte {
+	r := l.takeReader()
+	defer dropReader(r)
+	b, _ := r.Peek(r.Buffered())
+	return bytes.Clone(b)
+}
+
+// relay sends what was read already, copies both ways and passes half-closes
+// on.
+func relay(client net.Conn, begun []byte, up net.Conn) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		_, err := io.Copy(up, from)
+		_, err := up.Write(begun)
+		if err == nil {
+			err = pump(up, client)
+		}
 		if w, ok := up.(interface{ CloseWrite() error }); err != nil || !ok || w.CloseWrite() != nil {
 			_ = up.Close()
 		}
 	})
-	_, err := io.Copy(client, up)
+	err := pump(client, up)
 	if w, ok := client.(interface{ CloseWrite() error }); err != nil || !ok || w.CloseWrite() != nil {
 		_ = client.Close()
 	}
 	wg.Wait()
+}
+
+// pump copies until src ends. It holds a buffer only while there is something
+// to copy: most tunnels are idle.
+func pump(dst io.Writer, src net.Conn) error {
+	for {
+		if err := upstream.Readable(src); err != nil {
+			return err
+		}
+		buf := buffers.Get().(*[]byte)
+		n, err := src.Read(*buf)
+		if n > 0 {
+			if _, werr := dst.Write((*buf)[:n]); werr != nil {
+				err = werr
+			}
+		}
+		buffers.Put(buf)
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 const extensionECH = 0xfe0d

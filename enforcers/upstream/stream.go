@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"gatehouse/enforcers"
@@ -63,6 +64,28 @@ func (s *Stream) Write(b []byte) (int, error) {
 	}
 	n, err := s.conn.Write(b)
 	return n, s.moved(0, 0, err)
+}
+
+// Readable waits until something can be read from c, or until nothing ever
+// will, without a buffer to read it into. A connection that cannot tell is
+// readable.
+func Readable(c net.Conn) error {
+	if s, ok := c.(*Stream); ok {
+		c = s.conn.Conn
+	}
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(func(fd uintptr) bool {
+		var b [1]byte
+		_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		return !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR)
+	})
 }
 
 func (s *Stream) moved(up, down int, err error) error {
