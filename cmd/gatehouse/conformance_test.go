@@ -142,6 +142,13 @@ func TestConformanceReport(t *testing.T) {
 			if (err == nil) != (c.why == "") || (err != nil && !strings.Contains(err.Error(), c.why)) {
 				t.Errorf("got %v, want %q", err, c.why)
 			}
+			has := inventory{cfg: cfg, state: stateOf(cfg), keyset: keys.Keyset, providers: map[string]sandbox.Provider{"local": c.as}}
+			if i := has.judged("local", c.at); i.OK != (c.why == "") || !strings.Contains(i.Text, "provider local") || i.Link != "/ui/providers" {
+				t.Errorf("the checklist says %+v", i)
+			}
+			if i := has.judged("remote", c.at); i.OK {
+				t.Errorf("the checklist says of another provider %+v", i)
+			}
 		})
 	}
 	t.Run("forged", func(t *testing.T) {

@@ -54,10 +54,7 @@ func (i inventory) Providers(ctx context.Context) ([]ui.Provider, error) {
 			}
 		}
 		slices.Sort(v.Declared)
-		report, err := loadConformance(i.state, i.keyset(), name)
-		if err == nil {
-			err = report.holds(p, time.Now())
-		}
+		report, err := i.report(name, time.Now())
 		if err != nil {
 			v.ReportFault = faultOf(err)
 		} else {
@@ -76,6 +73,19 @@ func (i inventory) Providers(ctx context.Context) ([]ui.Provider, error) {
 		out = append(out, ui.Provider{Name: "local", NotAvailable: "this machine lacks what the provider needs; gatehouse doctor says what", ReportFault: "nothing was judged"})
 	}
 	return out, nil
+}
+
+// report returns the signed report of a provider, if it holds at now.
+func (i inventory) report(name string, now time.Time) (*conformance, error) {
+	r, err := loadConformance(i.state, i.keyset(), name)
+	if err != nil {
+		return nil, err
+	}
+	p, ok := i.providers[name]
+	if !ok {
+		return nil, problem.New(problem.NotFound, "the node has no provider "+name, "")
+	}
+	return r, r.holds(p, now)
 }
 
 func reportOf(r *conformance) *ui.ConformanceReport {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"strings"
+	"time"
 
 	"gatehouse/gatekeeper/bundle"
 	"gatehouse/internal/config"
@@ -17,7 +19,7 @@ const simulators = 16
 
 // newReview makes what people decide from: over the view, the versions that the
 // gatekeeper knows and enforcers of its own.
-func (n *node) newReview(ctx context.Context, cfg *config.Config, compiled string) (*review.Review, error) {
+func (n *node) newReview(ctx context.Context, cfg *config.Config, compiled string, has inventory) (*review.Review, error) {
 	host, err := wasm.NewHost(ctx, wasm.Options{CacheDir: compiled, Instances: simulators})
 	if err != nil {
 		return nil, err
@@ -36,7 +38,7 @@ func (n *node) newReview(ctx context.Context, cfg *config.Config, compiled strin
 			if why := n.gk.Hardens(b); why != "" {
 				i.OK, i.Text = false, why
 			}
-			return []review.Item{i}
+			return []review.Item{i, has.judged(b.Session.Provider, time.Now())}
 		},
 	})
 	if err != nil {
@@ -44,6 +46,20 @@ func (n *node) newReview(ctx context.Context, cfg *config.Config, compiled strin
 	}
 	n.onClose(func() { rev.Close(context.WithoutCancel(ctx)) })
 	return rev, nil
+}
+
+// judged is the item of a provider's conformance report. Hard mode rests on the
+// probe of each session; who turns a bundle to hard sees the cases that no probe
+// makes, and whether somebody let them run.
+func (i inventory) judged(provider string, now time.Time) review.Item {
+	item := review.Item{ID: "conformance", Link: "/ui/providers"}
+	r, err := i.report(provider, now)
+	if err != nil {
+		item.Text = fmt.Sprintf("no conformance report of provider %s holds: %s", provider, faultOf(err))
+		return item
+	}
+	item.OK, item.Text = true, fmt.Sprintf("provider %s passed %d conformance cases, %d were absent here", provider, r.Passed, r.Absent)
+	return item
 }
 
 // setNames lists the node's egress sets. A folder that is not there holds none.

@@ -248,12 +248,12 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	gauges(metrics, health, behind, n.notary, n.keys.Keyset())
 	n.do = commands{gk: n.gk, notary: n.notary, keys: n.keys, bus: n.bus, blobs: blobs, exits: exits, view: n.view}
 	status := n.status(cfg, health, began, exits.dev)
-	rev, err := n.newReview(ctx, cfg, state.wasm)
+	has := inventory{cfg: cfg, state: state, providers: providers, keyset: n.keys.Keyset, gk: n.gk, bus: n.bus}
+	rev, err := n.newReview(ctx, cfg, state.wasm, has)
 	if err != nil {
 		return nil, err
 	}
-	has := inventory{cfg: cfg, state: state, providers: providers, keyset: n.keys.Keyset, gk: n.gk, bus: n.bus}
-	pages, err := n.newPages(rev, has, status)
+	pages, err := n.newPages(ctx, rev, has, status)
 	if err != nil {
 		return nil, err
 	}
