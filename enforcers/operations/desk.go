@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"gatehouse/enforcers"
 	"gatehouse/internal/problem"
@@ -27,11 +28,12 @@ type Desk struct {
 	by      map[string]*prepared
 
 	under sync.WaitGroup // calls under way
+	clock func() time.Time
 
 	mu     sync.Mutex
 	closed bool
-	calls  map[string]*called // by key
-	passed map[string]int     // by operation
+	calls  map[string]*called     // by key
+	passed map[string][]time.Time // by operation: when its calls were made
 }
 
 // called is one key's call and, once done is closed, what came of it.
@@ -47,7 +49,7 @@ type called struct {
 // New returns the desk of the gate's session. operations are what this node can
 // do; which of them the session may is for the gate to say.
 func New(g *enforcers.Gate, operations []Operation) (*Desk, error) {
-	d := &Desk{Log: slog.New(slog.DiscardHandler), session: g.Session(), gate: g, by: map[string]*prepared{}, calls: map[string]*called{}, passed: map[string]int{}}
+	d := &Desk{Log: slog.New(slog.DiscardHandler), session: g.Session(), gate: g, by: map[string]*prepared{}, calls: map[string]*called{}, passed: map[string][]time.Time{}, clock: time.Now}
 	for _, o := range operations {
 		if d.by[o.Name] != nil {
 			return nil, fmt.Errorf("operation %s stands twice", o.Name)
@@ -120,8 +122,8 @@ func (d *Desk) call(ctx context.Context, p *prepared, key string, args []byte) (
 		d.under.Go(func() {
 			defer close(c.done)
 			c.result, c.dec, c.err = d.run(context.WithoutCancel(ctx), p, key, canonical)
-			if !c.dec.Passed {
-				d.forget(key) // a refusal had no effect: the key may be used again
+			if c.err != nil && !(p.Once && unsure(c.err)) {
+				d.forget(key) // it had no effect, or Do finds the effect that it had
 			}
 		})
 		d.mu.Unlock()
@@ -166,9 +168,9 @@ func (d *Desk) run(ctx context.Context, p *prepared, key string, args json.RawMe
 		permit.Void(string(problem.CodeOf(err)))
 		return nil, dec, err
 	}
-	if !d.count(p) {
+	if err := d.count(p); err != nil {
 		permit.Done(enforcers.Outcome{Effect: enforcers.NotForwarded, Code: CodeLimit})
-		return nil, dec, problem.New(CodeLimit, fmt.Sprintf("%s was called %d times in this session", p.Name, p.Limits.Calls), "")
+		return nil, dec, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.Limits.Timeout)
 	defer cancel()
@@ -179,8 +181,7 @@ func (d *Desk) run(ctx context.Context, p *prepared, key string, args json.RawMe
 	if err != nil {
 		code := string(problem.CodeOf(err))
 		effect := enforcers.NotForwarded
-		var u unknown
-		if errors.As(err, &u) {
+		if unsure(err) {
 			effect = enforcers.Unknown
 		} else if call.outcome("", "").Status != 0 {
 			effect = enforcers.Forwarded
@@ -218,14 +219,25 @@ func (d *Desk) do(ctx context.Context, p *prepared, c *Call) (v any, err error) 
 	return p.Do(ctx, c)
 }
 
-func (d *Desk) count(p *prepared) bool {
+// count takes one call of what the operation's limits leave.
+func (d *Desk) count(p *prepared) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.passed[p.Name] >= p.Limits.Calls {
-		return false
+	made := d.passed[p.Name]
+	if len(made) >= p.Limits.Calls {
+		return problem.New(CodeLimit, fmt.Sprintf("%s was called %d times in this session", p.Name, p.Limits.Calls), "Go on without it.")
 	}
-	d.passed[p.Name]++
-	return true
+	now := d.clock()
+	if n := len(made) - p.Limits.Minute; n >= 0 && now.Sub(made[n]) < time.Minute {
+		return problem.New(CodeLimit, fmt.Sprintf("%s was called %d times in a minute", p.Name, p.Limits.Minute), "Wait a minute and ask again with the same key.")
+	}
+	d.passed[p.Name] = append(made, now)
+	return nil
+}
+
+func unsure(err error) bool {
+	var u unknown
+	return errors.As(err, &u)
 }
 
 // Listed is one operation as agents are shown it.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -223,6 +224,57 @@ func TestLimitOfCalls(t *testing.T) {
 	}
 	if diff := cmp.Diff([]int{200, 200, 403}, codes); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestRate: a minute has only so many calls; the key of one that was too many is
+// free afterwards.
+func TestRate(t *testing.T) {
+	op := note(func(context.Context, *operations.Call) (any, error) { return "done", nil })
+	op.Limits.Minute = 2
+	d, rec, _ := desk(t, receipts.Hard, op)
+	now := time.Unix(1_800_000_000, 0)
+	operations.SetClock(d, func() time.Time { return now })
+	var codes []int
+	for i := range 3 {
+		codes = append(codes, post(d, "note.add", fmt.Sprint(i), `{"text":"a"}`).Code)
+	}
+	now = now.Add(time.Minute)
+	codes = append(codes, post(d, "note.add", "2", `{"text":"a"}`).Code)
+	if diff := cmp.Diff([]int{200, 200, 403, 200}, codes); diff != "" {
+		t.Error(diff)
+	}
+	if out := rec.outcomes[2]; out.Effect != enforcers.NotForwarded || out.Code != operations.CodeLimit {
+		t.Errorf("%+v", out)
+	}
+}
+
+// TestTriedAgain: a call that failed is made again under its key, but not one
+// whose effect nobody knows and nobody could find.
+func TestTriedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		once bool
+		err  error
+		ran  int
+	}{
+		"refused_outside":   {true, problem.New(operations.CodeFailed, "503", ""), 2},
+		"unknown":           {false, operations.Unknown(problem.New(operations.CodeFailed, "no answer", "")), 2},
+		"unknown_not_found": {true, operations.Unknown(problem.New(operations.CodeFailed, "no answer", "")), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ran := 0
+			op := note(func(context.Context, *operations.Call) (any, error) { ran++; return nil, c.err })
+			op.Once = c.once
+			d, _, _ := desk(t, receipts.Hard, op)
+			for range 2 {
+				if w := post(d, "note.add", "k", `{"text":"a"}`); w.Code != http.StatusBadGateway {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+			}
+			if ran != c.ran {
+				t.Errorf("ran %d times, want %d", ran, c.ran)
+			}
+		})
 	}
 }
 

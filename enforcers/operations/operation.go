@@ -28,11 +28,16 @@ type Operation struct {
 	// after a crash, and must then find what it did rather than do it again. An
 	// error is a *problem.Error whose code the agent sees; see Unknown.
 	Do func(ctx context.Context, c *Call) (result any, err error)
+
+	// Once says that Do cannot find what it did. A call of which nobody knows
+	// whether it had its effect is then never made again under its key.
+	Once bool
 }
 
 // Limits bound an operation. Zero fields take the defaults.
 type Limits struct {
 	Calls   int           // that passed, in one session: 100
+	Minute  int           // of them, in any minute: 30
 	Args    int           // bytes of arguments: 64 KiB
 	Result  int           // bytes of the result: 256 KiB
 	Timeout time.Duration // of one call: 1 min
@@ -45,6 +50,7 @@ func (l Limits) or() Limits {
 		}
 	}
 	def(&l.Calls, 100)
+	def(&l.Minute, 30)
 	def(&l.Args, 64<<10)
 	def(&l.Result, 256<<10)
 	if l.Timeout == 0 {
