@@ -162,7 +162,11 @@ func (d *Desk) run(ctx context.Context, p *prepared, key string, args json.RawMe
 	a.Operation = &enforcers.Operation{Name: p.Name, Args: args}
 	permit, dec := d.gate.Decide(ctx, a)
 	if permit == nil {
-		return nil, dec, problem.New(problem.Code(dec.Reason), "the operation is refused", "Ask the operator to list it under operations in the bundle.")
+		hint := "Another way of asking changes nothing; request access with the receipt if the task needs it."
+		if d.gate.Context().Err() != nil {
+			hint = ""
+		}
+		return nil, dec, problem.New(problem.Code(dec.Reason), "the operation is refused", hint)
 	}
 	if err := permit.Use(); err != nil {
 		permit.Void(string(problem.CodeOf(err)))

@@ -19,7 +19,7 @@ var layers = []layer{
 	{"engines", []string{"wasm/*", "internal/notary", "internal/bus", "internal/secretstore", "internal/secretstore/storetest"}},
 	{"out", []string{"enforcers/upstream", "enforcers/spend"}},
 	{"in", []string{"enforcers/door", "ingest/*", "gatekeeper/sandbox/*"}},
-	{"mediate", []string{"enforcers/agent", "enforcers/agent/mcp", "enforcers/git", "enforcers/model", "enforcers/operations", "enforcers/telemetry"}},
+	{"mediate", []string{"enforcers/agent", "enforcers/agent/mcp", "enforcers/git", "enforcers/model", "enforcers/operations", "enforcers/operations/*", "enforcers/telemetry"}},
 	{"keep", []string{"gatekeeper"}},
 	{"look", []string{"internal/view", "internal/review"}},
 	{"serve", []string{"internal/api", "ui/*", "internal/auth"}},
