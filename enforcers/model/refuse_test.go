@@ -348,8 +348,8 @@ func TestBudget(t *testing.T) {
 		}
 		s.limit = 9_000_000
 		w := start(t, s)
-		results := make(chan string, 16)
-		for range 16 {
+		results := make(chan string, 64)
+		for range 64 {
 			go func() {
 				r, err := http.NewRequestWithContext(t.Context(), "POST", baseURL+"/v1/messages", strings.NewReader(strings.Replace(hello, "100", "60", 1)))
 				if err != nil {
@@ -368,7 +368,7 @@ func TestBudget(t *testing.T) {
 			}()
 		}
 		<-arrived
-		for range 15 {
+		for range 63 {
 			if got := <-results; got != "429 "+spend.CodeHeld {
 				t.Errorf("%s", got)
 			}
