@@ -218,6 +218,10 @@ console.log((await s.finalMessage()).content[0].text);`,
 import Anthropic from "@anthropic-ai/sdk";
 const r = await new Anthropic({apiKey: null, authToken: process.env.ANTHROPIC_API_KEY}).messages.create({model: "claude-sonnet-4-5", max_tokens: 64, messages: [{role: "user", content: "hi"}]});
 console.log(r.content[0].text);`,
+	"anthropic_sdk/bearer_stream": `
+import Anthropic from "@anthropic-ai/sdk";
+const s = new Anthropic({apiKey: null, authToken: process.env.ANTHROPIC_API_KEY}).messages.stream({model: "claude-sonnet-4-5", max_tokens: 64, messages: [{role: "user", content: "hi"}]});
+console.log((await s.finalMessage()).content[0].text);`,
 	"anthropic_sdk/real_host": `
 import Anthropic from "@anthropic-ai/sdk";
 const r = await new Anthropic({baseURL: "https://api.anthropic.com"}).messages.create({model: "claude-sonnet-4-5", max_tokens: 64, messages: [{role: "user", content: "hi"}]});
@@ -271,12 +275,15 @@ console.log(r.content[0].text);`,
 import {AnthropicVertex} from "@anthropic-ai/vertex-sdk";
 const s = new AnthropicVertex().messages.stream({model: "claude-opus-4-6", max_tokens: 64, messages: [{role: "user", content: "hi"}]});
 console.log((await s.finalMessage()).content[0].text);`,
-	"go/anthropic":           "",
-	"go/anthropic_stream":    "",
-	"go/genai":               "",
-	"go/genai_stream":        "",
-	"go/genai_vertex":        "",
-	"go/genai_vertex_stream": "",
+	"go/anthropic":               "",
+	"go/anthropic_stream":        "",
+	"go/anthropic_bearer":        "",
+	"go/anthropic_vertex":        "",
+	"go/anthropic_vertex_stream": "",
+	"go/genai":                   "",
+	"go/genai_stream":            "",
+	"go/genai_vertex":            "",
+	"go/genai_vertex_stream":     "",
 }
 
 // TestModelClients runs the vendors' clients in hard sessions, one session a

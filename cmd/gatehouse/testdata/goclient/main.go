@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/anthropics/anthropic-sdk-go"
+	"github.com/anthropics/anthropic-sdk-go/option"
+	"github.com/anthropics/anthropic-sdk-go/vertex"
 	"google.golang.org/genai"
 )
 
@@ -23,13 +25,20 @@ func main() {
 
 func ask(ctx context.Context, how string) (string, error) {
 	switch how {
-	case "anthropic", "anthropic_stream":
-		client := anthropic.NewClient()
+	case "anthropic", "anthropic_stream", "anthropic_bearer", "anthropic_vertex", "anthropic_vertex_stream":
+		client, model := anthropic.NewClient(), anthropic.Model("claude-sonnet-4-5")
+		switch {
+		case strings.HasSuffix(how, "_bearer"):
+			client = anthropic.NewClient(option.WithAPIKey(""), option.WithAuthToken(os.Getenv("ANTHROPIC_API_KEY")))
+		case strings.Contains(how, "_vertex"):
+			model = "claude-opus-4-6"
+			client = anthropic.NewClient(vertex.WithGoogleAuth(ctx, os.Getenv("CLOUD_ML_REGION"), os.Getenv("ANTHROPIC_VERTEX_PROJECT_ID")))
+		}
 		call := anthropic.MessageNewParams{
-			Model: "claude-sonnet-4-5", MaxTokens: 64,
+			Model: model, MaxTokens: 64,
 			Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("hi"))},
 		}
-		if how == "anthropic" {
+		if !strings.HasSuffix(how, "_stream") {
 			m, err := client.Messages.New(ctx, call)
 			if err != nil {
 				return "", err
