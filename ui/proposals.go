@@ -19,8 +19,12 @@ func (u *UI) allowed(r *http.Request, a Act) (Person, error) {
 
 func proposalURL(id string) string { return "/ui/proposals/" + id }
 
-func (u *UI) proposals(*http.Request) (answer, error) {
-	return answer{title: "Proposals", body: proposalList(u.o.Changes.Proposals())}, nil
+func (u *UI) proposals(r *http.Request) (answer, error) {
+	asked, err := u.o.Review.Asked(r.Context())
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{title: "Proposals", body: proposalList(u.o.Changes.Proposals(), asked)}, nil
 }
 
 // proposalView is what the page of a proposal shows: exactly what an approval is

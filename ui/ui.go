@@ -75,6 +75,7 @@ type Reviewer interface {
 	Suggest(ctx context.Context, id string) (review.Ladder, error)
 	Simulate(ctx context.Context, source []byte, w review.Window) (review.Simulation, error)
 	Ready(ctx context.Context, name string) (review.Readiness, error)
+	Asked(ctx context.Context) ([]review.Asked, error)
 }
 
 // Changes are the steps by which a bundle changes: one road for the pages, the

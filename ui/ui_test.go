@@ -18,6 +18,7 @@ import (
 
 	"gatehouse/gatekeeper"
 	"gatehouse/internal/problem"
+	"gatehouse/internal/review"
 	"gatehouse/internal/view"
 	"gatehouse/ui"
 )
@@ -70,6 +71,8 @@ func (r reviewer) Groups(_ context.Context, _, sort, after string, n int) (view.
 func (r reviewer) Group(_ context.Context, id string) (view.GroupDetail, error) {
 	return r.view.Group(id, nil)
 }
+
+func (reviewer) Asked(context.Context) ([]review.Asked, error) { return nil, nil }
 
 func pages(t *testing.T, change ...func(*ui.Options)) (*ui.UI, *hands) {
 	t.Helper()

@@ -305,7 +305,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 	slices.Sort(routes)
 	wantRoutes := []string{
-		"GET /v1/bundle-versions/{id}", "GET /v1/bundles", "GET /v1/bundles/{id}", "GET /v1/bundles/{id}/history", "GET /v1/bundles/{id}/readiness",
+		"GET /v1/access-requests", "GET /v1/bundle-versions/{id}", "GET /v1/bundles", "GET /v1/bundles/{id}", "GET /v1/bundles/{id}/history", "GET /v1/bundles/{id}/readiness",
 		"GET /v1/events", "GET /v1/events/{id}", "GET /v1/proposals", "GET /v1/proposals/{id}", "GET /v1/receipts/consistency", "GET /v1/receipts/export",
 		"GET /v1/receipts/head", "GET /v1/receipts/keyset", "GET /v1/receipts/stream", "GET /v1/receipts/{id}/action",
 		"GET /v1/sessions", "GET /v1/sessions/{id}", "GET /v1/sessions/{id}/envelope", "GET /v1/sessions/{id}/logs", "GET /v1/sessions/{id}/receipts",

@@ -21,6 +21,7 @@ type ReviewCommands interface {
 	Explain(ctx context.Context, session, which string) (review.Trace, error)
 	Simulate(ctx context.Context, yaml []byte, w review.Window) (review.Simulation, error)
 	Ready(ctx context.Context, bundle string) (review.Readiness, error)
+	Asked(ctx context.Context) ([]review.Asked, error)
 	// Mark writes a receipt; a zero expires is none.
 	Mark(ctx context.Context, id, status, reason string, expires time.Time, by Actor) (view.Mark, error)
 }
@@ -193,6 +194,10 @@ func (a *API) reviews() {
 		Body Reasoned
 	}) (review.Proposal, error) {
 		return p.Reject(ctx, in.ID, in.Body.Reason, callerOf(ctx).Actor)
+	})
+	get(a, "list-access-requests", "/v1/access-requests", "What agents ask reviewers for, the newest first; a request grants nothing", func(ctx context.Context, _ *struct{}) (view.Page[review.Asked], error) {
+		all, err := a.o.Review.Asked(ctx)
+		return view.Page[review.Asked]{Items: all}, err
 	})
 	get(a, "list-steps", "/v1/steps", "What people did to sessions and events, the newest first", func(_ context.Context, in *struct {
 		Subject string `query:"subject" maxLength:"256"`

@@ -43,6 +43,10 @@ func (c *commands) Ready(_ context.Context, bundle string) (review.Readiness, er
 	return review.Readiness{}, c.note("ready %s", bundle)
 }
 
+func (c *commands) Asked(context.Context) ([]review.Asked, error) {
+	return []review.Asked{}, c.note("asked")
+}
+
 func (c *commands) Mark(_ context.Context, id, status, reason string, _ time.Time, by api.Actor) (view.Mark, error) {
 	return view.Mark{Status: status}, c.note("mark %s %s %q by %s via %s token %s", id, status, reason, by.Name, by.Via, by.Token)
 }

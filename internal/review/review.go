@@ -46,6 +46,7 @@ type Review struct {
 
 	mu    sync.Mutex
 	ready map[string]cached // newest simulation of what is in force, by bundle
+	asked map[string]Asked  // requests for access that were found, by leaf
 
 	present *present
 }
