@@ -52,6 +52,10 @@ type Spec struct {
 	// with the evidence from inside.
 	Witness Witness
 
+	// Challenge, when set, is what the probe asks the door for, in place of the
+	// provider's own nonces: whoever cannot look into the provider makes them.
+	Challenge *Challenge
+
 	// Canaries are values planted outside that the probe must find nowhere
 	// inside. They are made for the purpose: the probe is told them, so a real
 	// secret must never be among them.
@@ -73,6 +77,12 @@ type Witness interface {
 	Saw(target string) bool
 }
 
+// Challenge is what a probe asks the door for: see Plan.
+type Challenge struct {
+	Targets []string `json:"targets"`
+	Name    string   `json:"name"`
+}
+
 // Provider runs sandboxes. Start prepares a sandbox and returns once it could
 // run a program; it starts neither the probe nor the agent. A nil door means
 // that the session has no exit at all. A door is a listener on a unix socket
@@ -89,6 +99,13 @@ type Provider interface {
 // another version is worth nothing.
 type Versioned interface {
 	Version() (digest string, err error)
+}
+
+// Distant is a Provider whose sandboxes run where this node cannot see who
+// executes the probe: another machine. Its sessions are observed at level 2 at
+// most, and hard mode needs a conformance report that holds (DESIGN.md section 7).
+type Distant interface {
+	Distant()
 }
 
 // Sandbox is one started sandbox.

@@ -13,14 +13,16 @@ import (
 // dialers may open a connection or resolve a name, each for its reason. To the
 // outside world only enforcers/upstream may, and it takes a Permit.
 var dialers = map[string]string{
-	"ingest/github":            "an http.Client over the round tripper that upstream gives the node",
-	"enforcers/upstream":       "the only way out: takes a Permit",
-	"internal/api":             "the node's own unix socket",
-	"internal/auth":            "an http.Client over the round tripper that upstream gives the node",
-	"gatekeeper/sandbox/initd": "inside the sandbox: the session's door",
-	"gatekeeper/sandbox/probe": "inside the sandbox: tries to get out",
-	"cmd/gatehouse/demo":       "inside the sandbox: the hostile agent",
-	"cmd/gatehouse":            "the command line as a sender: event send, endpoint test",
+	"ingest/github":                  "an http.Client over the round tripper that upstream gives the node",
+	"enforcers/upstream":             "the only way out: takes a Permit",
+	"internal/api":                   "the node's own unix socket",
+	"internal/auth":                  "an http.Client over the round tripper that upstream gives the node",
+	"gatekeeper/sandbox/initd":       "inside the sandbox: the session's door",
+	"gatekeeper/sandbox/probe":       "inside the sandbox: tries to get out",
+	"gatekeeper/sandbox/remote":      "the session's own door, a unix socket, for connections that came through the shim",
+	"gatekeeper/sandbox/remote/shim": "on the other machine: the session's door",
+	"cmd/gatehouse/demo":             "inside the sandbox: the hostile agent",
+	"cmd/gatehouse":                  "the command line as a sender: event send, endpoint test",
 }
 
 // dials are the standard library's ways to reach out.

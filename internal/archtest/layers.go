@@ -40,7 +40,8 @@ var edges = map[string]map[string]string{
 		"gatekeeper/bundle":  "admission reads bundles",
 		"gatekeeper/sandbox": "the provider contract",
 	},
-	"gatekeeper/bundle": {"internal/event": "match and floor read events"},
+	"gatekeeper/sandbox/remote/remoted": {"gatekeeper/sandbox/remote/shim": "the server starts a shim per door"},
+	"gatekeeper/bundle":                 {"internal/event": "match and floor read events"},
 }
 
 // soleUsers says which packages alone may import a module or standard package

@@ -6,9 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
-	"slices"
 	"time"
 
 	"gatehouse/gatekeeper/sandbox"
@@ -45,7 +43,11 @@ func (b *box) Probe(ctx context.Context) (sandbox.Report, error) {
 	if err != nil {
 		return report, probeFailed(err)
 	}
-	report.Cases = append(b.witness(plan, answer.Cases), kernelUser(b.init))
+	report.Cases = answer.Cases
+	if plan.Door {
+		report.Cases = sandbox.Witnessed(b.spec.Witness, plan.Targets, answer.Cases)
+	}
+	report.Cases = append(report.Cases, kernelUser(b.init))
 	if b.group != nil {
 		report.Cases = append(report.Cases, b.group.prove(int(b.initfd.Fd())))
 	}
@@ -80,6 +82,9 @@ func probeFailed(err error) error {
 // probe must not reach.
 func (b *box) plan() (plan sandbox.Plan, done func(), err error) {
 	plan = sandbox.NewPlan()
+	if c := b.spec.Challenge; c != nil {
+		plan.Targets, plan.Name = c.Targets, c.Name
+	}
 	plan.Door = b.socket != ""
 	plan.Canaries = b.spec.Canaries
 	plan.Outside = []string{b.p.o.Run, b.p.o.Transcripts}
@@ -105,49 +110,7 @@ func (b *box) plan() (plan sandbox.Plan, done func(), err error) {
 		plan.Ports = append(plan.Ports, l.Addr().(*net.TCPAddr).AddrPort().Port())
 	}
 	if b.spec.Witness != nil && plan.Door {
-		b.spec.Witness.Expect(nonces(plan.Targets))
+		b.spec.Witness.Expect(sandbox.Nonces(plan.Targets))
 	}
 	return plan, done, nil
-}
-
-// nonces returns targets as a door sees them: v4-mapped addresses as IPv4.
-func nonces(targets []string) []string {
-	var out []string
-	for _, t := range targets {
-		if ap, err := netip.ParseAddrPort(t); err == nil {
-			out = append(out, netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()).String())
-		}
-	}
-	return out
-}
-
-// witness checks the network cases against what the door met: an attempt that
-// it did not meet went elsewhere, or nowhere.
-func (b *box) witness(plan sandbox.Plan, cases []sandbox.Case) []sandbox.Case {
-	if b.spec.Witness == nil || !plan.Door {
-		return cases
-	}
-	for i := range cases {
-		c := &cases[i]
-		if c.Proves != sandbox.DoorOnly || c.Outcome != sandbox.Passed || !slices.Contains([]string{"SB-09", "SB-10"}, c.ID) {
-			continue
-		}
-		met := 0
-		for _, t := range nonces(plan.Targets) {
-			ap := netip.MustParseAddrPort(t)
-			mapped := netip.MustParsePrefix("198.51.100.0/24").Contains(ap.Addr())
-			if (ap.Addr().Is6() || mapped) != (c.ID == "SB-10") {
-				continue
-			}
-			if !b.spec.Witness.Saw(t) {
-				c.Outcome, c.Evidence = sandbox.Failed, "the door did not meet "+t
-				break
-			}
-			met++
-		}
-		if c.Outcome == sandbox.Passed {
-			c.Evidence = fmt.Sprintf("the door met all %d", met)
-		}
-	}
-	return cases
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"gatehouse/gatekeeper/sandbox"
+	"gatehouse/internal/problem"
 )
 
 // outward is SB-34: an agent leaves links, climbing names and a file that is
@@ -77,6 +78,10 @@ func poisonedCache(ctx context.Context, s *Suite) (string, error) {
 	}
 	poison := func(path string) string { return sandbox.InitPath + " attempt poison " + path }
 	out, err := session("cat " + inside + "/page > /workspace/page; " + poison("/workspace/page") + "; " + poison(inside+"/page"))
+	if problem.CodeOf(err) == problem.ProviderCapabilityMissing {
+		// No session reads a folder of the host, so none reads a changed one.
+		return "", fmt.Errorf("caches: %w", errAbsent)
+	}
 	if err != nil {
 		return "", err
 	}
