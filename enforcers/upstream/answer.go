@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"gatehouse/enforcers"
 	"gatehouse/internal/authority"
@@ -237,36 +238,56 @@ func unescapeJSON(b []byte) []byte {
 type guarded struct {
 	io.ReadCloser
 	t    *tripwire
-	held []byte // checked, waiting for what follows
-	out  []byte // checked, to be given out
-	buf  []byte
+	buf  *[]byte // nil before the first read and after the last
+	out  []byte  // of buf: checked, to be given out
+	rest []byte  // of buf, behind out: waits for what follows
 	err  error
 }
+
+// windows are pooled: most answers are short. They hold nothing that the next
+// answer shows, since a reader is given only what was read for it.
+var windows = sync.Pool{New: func() any { b := make([]byte, windowSize); return &b }}
+
+const windowSize = 16 << 10
 
 func (g *guarded) Read(p []byte) (int, error) {
 	for len(g.out) == 0 {
 		if g.err != nil {
+			g.done()
 			return 0, g.err
 		}
 		if g.buf == nil {
-			g.buf = make([]byte, 16<<10)
+			g.buf = windows.Get().(*[]byte)
+			if need := windowSize/2 + g.t.longest + maxMarker; need > len(*g.buf) {
+				large := make([]byte, need)
+				g.buf = &large
+			}
 		}
-		n, err := g.ReadCloser.Read(g.buf)
-		window := append(g.held, g.buf[:n]...)
+		held := copy(*g.buf, g.rest)
+		n, err := g.ReadCloser.Read((*g.buf)[held:])
+		window := (*g.buf)[:held+n]
 		hold, trip := g.t.check(window)
 		switch {
 		case trip != nil:
-			g.err, g.held = trip, nil
+			g.err, g.rest = trip, nil
+			g.done()
 			return 0, trip
 		case err != nil:
 			hold, g.err = 0, err // nothing follows
 		}
-		g.out = window[: len(window)-hold : len(window)-hold]
-		g.held = bytes.Clone(window[len(window)-hold:])
+		g.out, g.rest = window[:len(window)-hold], window[len(window)-hold:]
 	}
 	n := copy(p, g.out)
 	g.out = g.out[n:]
 	return n, nil
+}
+
+// done gives the window back, once the reader has all of it.
+func (g *guarded) done() {
+	if g.buf != nil && len(*g.buf) == windowSize {
+		windows.Put(g.buf)
+	}
+	g.buf, g.rest = nil, nil
 }
 
 // unzipped is a gzip body decoded.
