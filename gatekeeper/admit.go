@@ -171,6 +171,7 @@ func (g *Gatekeeper) admitClaimed(ctx context.Context, cl *claim, e *event.Event
 		}
 	}
 	g.start(s)
+	g.tell(Admitted{Session: s.id, Bundle: c.Bundle, Event: e})
 	g.o.Log.InfoContext(ctx, "event admitted", slog.String("session", cl.Session), slog.String("bundle", a.Bundle), slog.String("floor", string(c.Floor.Origin)))
 	return a, nil
 }
@@ -218,6 +219,14 @@ func (g *Gatekeeper) prepare(c bundle.Choice) (*prepared, problem.Code, string) 
 	for _, capability := range g.needs(b) {
 		if !declared[capability] {
 			return refuse("provider %s does not have %s", b.Session.Provider, capability)
+		}
+	}
+	if _, distant := p.provider.(sandbox.Distant); distant && b.Mode == bundle.Hard {
+		if g.o.Report == nil {
+			return refuse("provider %s has no conformance report", b.Session.Provider)
+		}
+		if err := g.o.Report(p.provider); err != nil {
+			return refuse("%v", err)
 		}
 	}
 	p.contract = contract(p.provider)

@@ -35,6 +35,7 @@ type Options struct {
 	Bundles      KV
 	Providers    map[string]sandbox.Provider
 	Doors        Doors                        // nil: no session has an exit
+	Report       Report                       // nil: no distant provider has one
 	Images       Images                       // nil: no bundle may name an image
 	Caches       map[string]string            // package caches of the node: name -> folder, shown read-only
 	Sets         bundle.SetResolver           //
@@ -54,7 +55,16 @@ type Options struct {
 	Approvers    int                          // people that a widening needs, 0 = 2; 1 is recorded as single_approver
 	Clock        func() time.Time             // nil = time.Now
 	Log          *slog.Logger                 // nil = slog.Default()
+
+	// Admitted is told of each event that starts a session, before anything is
+	// prepared. Nil = nobody.
+	Admitted func(context.Context, Admitted)
 }
+
+// Report says why the conformance report of a provider does not hold, nil when
+// it does. Hard mode asks for one where this node cannot see who runs the probe:
+// sandbox.Distant.
+type Report func(p sandbox.Provider) error
 
 // Lift returns e with the authors' levels that a platform confirmed when the
 // node asked it, or e itself: IN-17. The stored event stays as it came.

@@ -130,12 +130,18 @@ func (s *session) stateNow() string {
 // about reports whether the session works on what scope and id name.
 func (s *session) about(scope, id string) bool {
 	switch scope {
-	case "repository":
+	case event.StopRepository:
 		return s.choice.Subject.Repository == id || s.event.Facts["repository.id"] == id
-	case "installation":
-		return s.event.Facts["installation.id"] == id
-	case "member":
+	case event.StopInstallation:
+		return s.event.Facts["installation.id"] == id || s.event.Facts["installation.uuid"] == id
+	case event.StopMember:
 		return s.event.Actor.ID == id
+	case event.StopAgentSession: // a person said stop: IN-22
+		return s.event.Facts["agent_session.id"] == id
+	case event.StopTeam:
+		return s.event.Facts["team.id"] == id
+	case event.StopOrganization:
+		return s.event.Facts["organization.id"] == id
 	}
 	return false
 }
@@ -358,7 +364,8 @@ func (s *session) prove(box sandbox.Sandbox) (ending, error) {
 	if lack != "" && !weaker {
 		return s.refused(lack, evidence)
 	}
-	s.setLevel(levelOf(report, s.g.o.Doors != nil, weaker))
+	_, distant := s.made.provider.(sandbox.Distant)
+	s.setLevel(levelOf(report, s.g.o.Doors != nil, weaker, distant))
 	return ending{}, s.move(stateRunning, "", evidence, nil)
 }
 
@@ -384,12 +391,18 @@ func lacks(r sandbox.Report, need []sandbox.Capability) string {
 	return ""
 }
 
-// levelOf is the observation level that a probe's report supports.
-func levelOf(r sandbox.Report, door, weaker bool) int {
+// levelOf is the observation level that a probe's report supports. What a
+// distant machine says of its own probe is never worth more than 2, and nothing
+// when it made no attempt at all.
+func levelOf(r sandbox.Report, door, weaker, distant bool) int {
 	proven := r.Proven()
 	switch {
+	case distant && len(r.Cases) == 0:
+		return 0
 	case weaker || lacks(r, nil) != "":
 		return 1
+	case distant:
+		return 2
 	case proven[sandbox.NetworkClosed] && (!door || proven[sandbox.DoorOnly]):
 		return 3 // per this probe, executed by this node
 	}

@@ -278,19 +278,23 @@ func TestMountsReachTheSandbox(t *testing.T) {
 
 func TestLevels(t *testing.T) {
 	cases := map[string]struct {
-		report sandbox.Report
-		door   bool
-		want   int
+		report  sandbox.Report
+		door    bool
+		distant bool
+		want    int
 	}{
-		"all":          {proving(everything...), true, 3},
-		"no_exit":      {proving(sandbox.NetworkClosed), false, 3},
-		"door_open":    {proving(sandbox.NetworkClosed), true, 2},
-		"network_open": {proving(sandbox.DoorOnly), true, 2},
-		"nothing":      {sandbox.Report{}, false, 2},
+		"all":             {proving(everything...), true, false, 3},
+		"no_exit":         {proving(sandbox.NetworkClosed), false, false, 3},
+		"door_open":       {proving(sandbox.NetworkClosed), true, false, 2},
+		"network_open":    {proving(sandbox.DoorOnly), true, false, 2},
+		"nothing":         {sandbox.Report{}, false, false, 2},
+		"distant_all":     {proving(everything...), true, true, 2},
+		"distant_no_exit": {proving(sandbox.NetworkClosed), false, true, 2},
+		"distant_silent":  {sandbox.Report{}, true, true, 0},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := levelOf(c.report, c.door, false); got != c.want {
+			if got := levelOf(c.report, c.door, false, c.distant); got != c.want {
 				t.Errorf("level %d, want %d", got, c.want)
 			}
 		})

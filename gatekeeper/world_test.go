@@ -600,7 +600,7 @@ func (w *world) start() {
 		o.Doors = w.opts.Doors
 	}
 	o.Failures = w.opts.Failures
-	o.Mediated, o.Delivered, o.Upstreams = w.opts.Mediated, w.opts.Delivered, w.opts.Upstreams
+	o.Mediated, o.Delivered, o.Upstreams, o.Report = w.opts.Mediated, w.opts.Delivered, w.opts.Upstreams, w.opts.Report
 	if w.opts.Providers != nil {
 		o.Providers = w.opts.Providers
 	}
