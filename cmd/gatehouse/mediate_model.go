@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
@@ -111,12 +112,21 @@ func ledgerOf(cfg *config.Config, j *journal.Journal) (*spend.Ledger, error) {
 		o.PerDay = spend.Nano(perDay)
 	}
 	l := spend.New(o)
+	held := false
 	for group, err := range j.Groups(0) {
 		if err != nil {
 			return nil, fmt.Errorf("couldn't read the journal: %w", err)
 		}
 		for _, rec := range group {
 			if rec.Kind != journal.KindReceipt {
+				continue
+			}
+			// A decision that holds nothing changes no budget, and neither do outcomes
+			// before the first that does: most receipts of most nodes.
+			holds := bytes.Contains(rec.Data, []byte(`"held":`))
+			held = held || holds
+			if !holds && !receipts.MayBe(rec.Data, receipts.TypeSessionOpen, receipts.TypeSessionClose) &&
+				(!held || !receipts.MayBe(rec.Data, receipts.TypeOutcome)) {
 				continue
 			}
 			r, err := receipts.Decode(rec.Data)

@@ -124,6 +124,9 @@ func New(ctx context.Context, o Options) (*Runner, error) {
 }
 
 func (r *Runner) fold(ctx context.Context) error {
+	if len(r.o.Jobs) == 0 {
+		return nil // nothing to look for in a journal of months
+	}
 	for group, err := range r.o.Journal.Groups(0) {
 		if err == nil {
 			err = ctx.Err()
