@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -241,7 +242,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	n.view = view.New(n.bus, view.Options{Keyset: n.keys.Keyset()})
 	health := &diag.Health{}
 	health.Check("journal", n.journal.Err)
-	health.Check("bus", func() error { return n.bus.Status().Err })
+	health.Check("bus", func() error { s := n.bus.Status(); return cmp.Or(s.Err, s.Waits) })
 	health.Check("credentials", n.gk.Credentials)
 	metrics.Gauge("bundles_compatibility", "Bundles in force under the credential policy compatibility.", func() float64 { return float64(n.gk.Weaker()) })
 	health.Check("streams", behind.err)

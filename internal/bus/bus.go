@@ -194,6 +194,7 @@ type Status struct {
 	Phase     Phase
 	Stored    uint64 // journal position up to which every record is on its stream
 	Err       error  // why the pump stopped, nil otherwise
+	Waits     error  // what the pump waits for before it goes on by itself, nil otherwise
 }
 
 // Status returns the present state.

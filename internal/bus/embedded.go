@@ -34,6 +34,9 @@ func embed(o Options) (*server.Server, error) {
 		// be published again.
 		SyncInterval:       10 * time.Second,
 		JetStreamMaxMemory: 256 << 20,
+		// The disk is the bound. Left to itself the server takes three quarters of
+		// what is free when it starts, and keeps to that when space comes back.
+		JetStreamMaxStore: 1 << 50,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("couldn't configure the embedded NATS server: %w", err)

@@ -51,6 +51,7 @@ func (b *Bus) Pump(ctx context.Context, j *journal.Journal, enc Encode) error {
 		err = nil
 	}
 	b.update(func(s *Status) {
+		s.Waits = nil
 		if s.Phase = Idle; err != nil {
 			s.Phase, s.Err = Stopped, err
 		}
@@ -59,7 +60,7 @@ func (b *Bus) Pump(ctx context.Context, j *journal.Journal, enc Encode) error {
 }
 
 func (b *Bus) pump(ctx context.Context, j *journal.Journal, enc Encode) error {
-	b.update(func(s *Status) { s.Phase, s.Err = Reconciling, nil })
+	b.update(func(s *Status) { s.Phase, s.Err, s.Waits = Reconciling, nil, nil })
 	resume, err := b.reconcileUntil(ctx, j, enc)
 	if err != nil {
 		return err

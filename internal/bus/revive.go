@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/sys/unix"
+
+	"gatehouse/internal/problem"
 )
 
 // inProcess is the embedded server as the client connects to it. Another server
@@ -43,9 +45,14 @@ func (p *inProcess) stop() {
 // is opened anew, also when the disk has space again (tried with ENOSPC).
 var errStore = errors.New("the embedded NATS store takes no records")
 
+// errSpace is what revive waits for. The journal takes its own space first, so
+// its disk, when it is the same, may do while the store's does not.
+var errSpace = problem.New(problem.StreamsFull, "the disk of the NATS store is full: records wait in the journal",
+	"Free more disk space; the store goes on by itself, and nothing is lost.")
+
 const (
 	storeTries  = 3               // unanswered publishes of one record, AckTimeout each
-	reviveSpace = 32 << 20        // free bytes before another try makes sense
+	reviveSpace = 1 << 20         // free bytes without which the server cannot even start
 	revivePause = time.Second     // between looks at the disk
 	reviveRetry = 5 * time.Second // after a server that did not start
 )
@@ -54,7 +61,7 @@ const (
 // into the journal meanwhile.
 func (b *Bus) revive(ctx context.Context) error {
 	b.o.Log.WarnContext(ctx, "the embedded NATS store takes no records; it is started again when its disk has space", slog.String("dir", b.o.Dir))
-	b.update(func(s *Status) { s.Phase = Reconciling })
+	b.update(func(s *Status) { s.Phase, s.Waits = Reconciling, errSpace })
 	for {
 		var fs unix.Statfs_t
 		for {

@@ -35,6 +35,8 @@ const (
 	StreamDrift  Code = "stream_drift"  // a stream's settings may lose records
 	// StreamsBehind: so many records wait for the streams that no delivery is taken.
 	StreamsBehind Code = "streams_behind"
+	// StreamsFull: the disk of the embedded NATS store has no space left.
+	StreamsFull Code = "streams_full"
 )
 
 // Codes of the operator API.
