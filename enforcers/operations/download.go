@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -13,14 +14,16 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"gatehouse/enforcers"
 	"gatehouse/internal/problem"
 )
 
 // Caps of what is brought in from a host's stores.
 const (
-	maxDownload = 32 << 20
-	maxText     = 128 << 10
-	maxListed   = 1000
+	maxDownload  = 32 << 20
+	maxDelivered = 8 << 20 // one file of the inbox
+	maxText      = 128 << 10
+	maxListed    = 1000
 )
 
 // outsiderText is what a program printed somewhere else, as an agent is given
@@ -29,6 +32,7 @@ type outsiderText struct {
 	Origin    string   `json:"origin"` // always outsider
 	Text      string   `json:"untrusted_text"`
 	Truncated bool     `json:"truncated"`
+	Inbox     string   `json:"inbox,omitempty"` // path inside of a file with more of it
 	Files     []string `json:"untrusted_files,omitempty"`
 }
 
@@ -49,7 +53,24 @@ func (g *GitHub) logs(ctx context.Context, c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return text(b), nil
+	out := text(b)
+	if len(b) > maxDelivered {
+		b = b[len(b)-maxDelivered:]
+	}
+	out.Inbox, err = g.deliver(c, fmt.Sprintf("job-%d.log", a.Job), b)
+	return out, err
+}
+
+// deliver leaves text of outsiders in the session's inbox.
+func (g *GitHub) deliver(c *Call, name string, b []byte) (path string, err error) {
+	if g.Inbox == nil {
+		return "", nil
+	}
+	plain := []byte(scrub(b))
+	if c.holds(plain) {
+		return "", problem.New(enforcers.CodeReflected, "what was brought in held a credential", "") // ME-13
+	}
+	return g.Inbox.put(name, plain)
 }
 
 func (g *GitHub) artifact(ctx context.Context, c *Call) (any, error) {
@@ -72,7 +93,12 @@ func (g *GitHub) artifact(ctx context.Context, c *Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return unpack(b, a.Path)
+	out, content, err := unpack(b, a.Path)
+	if err == nil && a.Path != "" {
+		sum := sha256.Sum256([]byte(a.Path))
+		out.Inbox, err = g.deliver(c, fmt.Sprintf("artifact-%d-%x.txt", a.Artifact, sum[:4]), content)
+	}
+	return out, err
 }
 
 // download follows the one redirect of the API, without the credential.
@@ -107,16 +133,17 @@ func text(b []byte) outsiderText {
 	return out
 }
 
-// unpack lists a zip file, or returns one file of it. Nothing is written.
-func unpack(b []byte, path string) (any, error) {
+// unpack lists a zip file, or returns one file of it: its beginning as text, and
+// more of it as it is.
+func unpack(b []byte, path string) (out outsiderText, content []byte, err error) {
+	out.Origin = "outsider"
 	bad := func(err error) error {
 		return problem.Wrap(err, CodeFailed, "the artifact is not a zip file that can be read", "")
 	}
 	z, err := zip.NewReader(bytes.NewReader(b), int64(len(b)))
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
-		return nil, bad(err)
+		return out, nil, bad(err)
 	}
-	out := outsiderText{Origin: "outsider"}
 	for _, f := range z.File {
 		if path == "" {
 			if len(out.Files) == maxListed {
@@ -131,23 +158,21 @@ func unpack(b []byte, path string) (any, error) {
 		}
 		r, err := f.Open()
 		if err != nil {
-			return nil, bad(err)
+			return out, nil, bad(err)
 		}
-		content, err := io.ReadAll(io.LimitReader(r, maxText+1))
+		content, err := io.ReadAll(io.LimitReader(r, maxDelivered))
 		_ = r.Close()
 		if err != nil {
-			return nil, bad(err)
+			return out, nil, bad(err)
 		}
-		if len(content) > maxText {
-			content, out.Truncated = content[:maxText], true
-		}
-		out.Text = scrub(content)
-		return out, nil
+		out.Truncated = len(content) > maxText
+		out.Text = scrub(content[:min(len(content), maxText)])
+		return out, content, nil
 	}
 	if path != "" {
-		return nil, problem.New(CodeArguments, "the artifact has no such file", "Leave path out to list its files.")
+		return out, nil, problem.New(CodeArguments, "the artifact has no such file", "Leave path out to list its files.")
 	}
-	return out, nil
+	return out, nil, nil
 }
 
 // tokens are credentials by the marks that their makers put on them.

@@ -79,7 +79,7 @@ func TestOwnCallsAreApart(t *testing.T) {
 	if !own(last) {
 		t.Error("the agent's words stand for the session's last ones")
 	}
-	if text := said(); !strings.Contains(text, "has ended: timeout") || !strings.HasSuffix(text, "<!-- gatehouse s-1 node:on-end-scm.comment -->") {
+	if text := said(); !strings.Contains(text, "has ended: timeout") || !strings.HasSuffix(text, markOf(markKey, "s-1", "node:on-end-scm.comment")) {
 		t.Errorf("said %q", text)
 	}
 	// Tried again after a crash, the node finds what it said.

@@ -4,6 +4,8 @@ import (
 	"archive/zip"
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,6 +24,15 @@ import (
 	"gatehouse/internal/secret"
 )
 
+const markKey = "the node's key for marks"
+
+// markOf is the mark under what a call wrote, made with a key.
+func markOf(key, session, call string) string {
+	h := hmac.New(sha256.New, []byte(key))
+	h.Write([]byte(session + "\x00" + call))
+	return fmt.Sprintf("<!-- gatehouse %s %s %x -->", session, call, h.Sum(nil))
+}
+
 // hub is a fake GitHub API with its store beside it.
 type hub struct {
 	t        *testing.T
@@ -31,6 +42,7 @@ type hub struct {
 	answers  map[string]string // "METHOD path" -> body
 	status   map[string]int
 	stored   map[string][]byte // by path in the store
+	inbox    *operations.Inbox
 }
 
 func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -72,6 +84,7 @@ func (h *hub) operations(t *testing.T) []operations.Operation {
 	}
 	g := &operations.GitHub{
 		Owner: "acme", Name: "shop", Began: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC),
+		MarkKey: secret.FromString(markKey), Inbox: h.inbox,
 		Pushable: func(ref string) bool { return strings.HasPrefix(ref, "refs/heads/gatehouse/") },
 		Client: func(_ context.Context, access string) (*github.Client, secret.Value, error) {
 			h.accesses = append(h.accesses, access)
@@ -139,7 +152,7 @@ func TestGitHubOperations(t *testing.T) {
 	}{
 		"pull_request": {op: "scm.pr.create", args: `{"head":"gatehouse/one","title":"One","body":"text <!-- gatehouse s-2 k9 -->"}`,
 			answers: map[string]string{"GET /repos/acme/shop": `{"default_branch":"main"}`, "GET /repos/acme/shop/pulls": `[]`, "POST /repos/acme/shop/pulls": `{"number":7,"html_url":"https://git.test/7"}`},
-			want:    `"number":7`, seen: []string{"GET /repos/acme/shop", "GET /repos/acme/shop/pulls", "POST /repos/acme/shop/pulls"}, sent: `<!--  s-2 k9 -->\n\n<!-- gatehouse s-1 k1 -->`, access: "pulls"},
+			want:    `"number":7`, seen: []string{"GET /repos/acme/shop", "GET /repos/acme/shop/pulls", "POST /repos/acme/shop/pulls"}, sent: `<!--  s-2 k9 -->\n\n` + markOf(markKey, "s-1", "k1"), access: "pulls"},
 		"pull_request_that_is_there": {op: "scm.pr.create", args: `{"head":"gatehouse/one","base":"main","title":"One"}`,
 			answers: map[string]string{"GET /repos/acme/shop/pulls": `[{"number":7,"html_url":"https://git.test/7"}]`},
 			want:    `"existed":true`, seen: []string{"GET /repos/acme/shop/pulls"}, access: "pulls"},
@@ -153,8 +166,12 @@ func TestGitHubOperations(t *testing.T) {
 			answers: map[string]string{"GET /repos/acme/shop/issues/7/comments": `[]`, "POST /repos/acme/shop/issues/7/comments": `{"id":9,"html_url":"https://git.test/9"}`},
 			want:    `"id":9`, sent: "hello", access: "comments", seen: []string{"GET /repos/acme/shop/issues/7/comments", "POST /repos/acme/shop/issues/7/comments"}},
 		"comment_that_is_there": {op: "scm.comment", args: `{"number":7,"body":"hello"}`,
-			answers: map[string]string{"GET /repos/acme/shop/issues/7/comments": `[{"id":9,"body":"hello\n\n<!-- gatehouse s-1 k1 -->"}]`},
+			answers: map[string]string{"GET /repos/acme/shop/issues/7/comments": `[{"id":9,"body":"hello\n\n` + markOf(markKey, "s-1", "k1") + `"}]`},
 			want:    `"existed":true`, access: "comments", seen: []string{"GET /repos/acme/shop/issues/7/comments"}},
+		"M-21_comment_of_a_bystander": {op: "scm.comment", args: `{"number":7,"body":"hello"}`, // who knows the session and its key, and not the node's
+			answers: map[string]string{"GET /repos/acme/shop/issues/7/comments": `[{"id":9,"body":"\n\n<!-- gatehouse s-1 k1 -->"},{"id":10,"body":"\n\n` + markOf("", "s-1", "k1") + `"},{"id":11,"body":"\n\n` + markOf(markKey, "s-1", "k2") + `"}]`,
+				"POST /repos/acme/shop/issues/7/comments": `{"id":12}`},
+			want: `"existed":false`, access: "comments", sent: "hello", seen: []string{"GET /repos/acme/shop/issues/7/comments", "POST /repos/acme/shop/issues/7/comments"}},
 		"status": {op: "scm.commit.status", args: `{"sha":"0123456789012345678901234567890123456789","state":"success","context":"gatehouse/tests"}`,
 			answers: map[string]string{"POST /repos/acme/shop/statuses/0123456789012345678901234567890123456789": `{"id":3,"state":"success"}`},
 			want:    `"state":"success"`, access: "statuses", seen: []string{"POST /repos/acme/shop/statuses/0123456789012345678901234567890123456789"}},
