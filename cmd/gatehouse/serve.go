@@ -102,6 +102,9 @@ type node struct {
 
 	asked *githubAsked
 
+	traces   *tracer   // nil: no collector
+	problems *problems // nil: nobody is told
+
 	group *errgroup.Group
 	stop  context.CancelFunc
 	close []func() // in wiring order; run backwards
@@ -114,6 +117,8 @@ type node struct {
 //	                      ^--- notary: every receipt --- view -> api
 func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err error) {
 	ctx, stop := context.WithCancel(ctx)
+	errs := newProblemLog(o.log.Handler())
+	o.log = slog.New(errs)
 	n := &node{log: o.log, stop: stop}
 	defer func() {
 		if err != nil {
@@ -199,6 +204,14 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		return nil, err
 	}
 	n.onClose(func() { n.logged("upstream", up.Close()) })
+	if n.problems, err = n.newProblems(cfg, up, metrics, o.dev && !cfg.Dev.Zero()); err != nil {
+		return nil, err
+	}
+	errs.to.Store(n.problems)
+	n.onClose(n.problems.flush)
+	if n.traces, err = n.newTracer(cfg, up, metrics, o.dev && !cfg.Dev.Zero()); err != nil {
+		return nil, err
+	}
 	kept := newActions(o.log)
 	exits := &doors{
 		host: host, up: up, actions: kept, modules: modulesOf(cfg), control: n.notary.Control().Append,
@@ -365,6 +378,7 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, pages
 	group.Go(func() error { return old.run(ctx) })
 	group.Go(func() error { return kept.run(flow, n.bus) })
 	group.Go(func() error { return n.tell.run(ctx) })
+	group.Go(func() error { return n.traces.run(ctx) })
 	for _, p := range n.pushes {
 		group.Go(func() error { return p.run(ctx) })
 	}

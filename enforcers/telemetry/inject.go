@@ -32,8 +32,14 @@ func (i injector) Inject(_ context.Context, p *enforcers.Permit, r *http.Request
 	if a := p.Action(); a.Kind != enforcers.TelemetryEmit || a.Connection != s.Name || p.To() != s.to {
 		return nil, problem.New(enforcers.CodeWrongHost, "the connection is for reports to its own host", "")
 	}
+	return s.authenticate(r.Header)
+}
+
+// authenticate puts the connection's credential into a head, and returns what
+// of it must not come back.
+func (s *sink) authenticate(h http.Header) ([]secret.Value, error) {
 	text := string(s.Credential.Reveal())
-	delete(r.Header, "Authorization")
+	delete(h, "Authorization")
 	switch {
 	case s.Provider == "sentry":
 		dsn, err := url.Parse(text)
@@ -41,18 +47,18 @@ func (i injector) Inject(_ context.Context, p *enforcers.Permit, r *http.Request
 			return nil, problem.New(enforcers.CodeCredential, "the DSN is malformed", "")
 		}
 		key := dsn.User.Username()
-		r.Header["X-Sentry-Auth"] = []string{"Sentry sentry_version=7, sentry_client=gatehouse/1, sentry_key=" + key}
+		h["X-Sentry-Auth"] = []string{"Sentry sentry_version=7, sentry_client=gatehouse/1, sentry_key=" + key}
 		return []secret.Value{secret.FromString(key)}, nil
 	case s.Provider == "langfuse":
 		_, private, _ := strings.Cut(text, ":")
-		r.Header["Authorization"] = []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(text))}
+		h["Authorization"] = []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(text))}
 		return []secret.Value{s.Credential, secret.FromString(private)}, nil
 	case s.Scheme == "basic":
-		r.Header["Authorization"] = []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(text))}
+		h["Authorization"] = []string{"Basic " + base64.StdEncoding.EncodeToString([]byte(text))}
 	case s.Scheme == "header":
-		r.Header[http.CanonicalHeaderKey(s.Header)] = []string{text}
+		h[http.CanonicalHeaderKey(s.Header)] = []string{text}
 	default:
-		r.Header["Authorization"] = []string{"Bearer " + text}
+		h["Authorization"] = []string{"Bearer " + text}
 	}
 	return []secret.Value{s.Credential}, nil
 }

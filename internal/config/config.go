@@ -62,6 +62,8 @@ type Config struct {
 	Checkpoints []string `yaml:"checkpoints,omitempty" validate:"dive,required"`
 	// Notify lists where the first refusal after a promotion goes.
 	Notify []Notify `yaml:"notify,omitempty" validate:"dive"`
+	// Observability is where the node reports about itself and its sessions.
+	Observability Observability `yaml:"observability,omitempty"`
 	// Dev holds substitutions for tests and the demo; read only with --dev.
 	Dev Dev `yaml:"dev,omitempty"`
 
@@ -267,6 +269,12 @@ type OIDC struct {
 type Sandbox struct {
 	UIDs      UIDRange `yaml:"uids,omitempty"`                                                  // "610000-610999"
 	Unlimited string   `yaml:"unlimited,omitempty" validate:"omitempty,oneof=refused accepted"` // hard mode without a delegated cgroup
+}
+
+// Observability names telemetry connections that the node itself reports to.
+type Observability struct {
+	Traces string `yaml:"traces,omitempty"` // of provider otlp or langfuse: spans of events, sessions and actions, without content
+	Errors string `yaml:"errors,omitempty"` // of provider sentry: the node's own problems, scrubbed
 }
 
 // Notify is one place that is told of a first refusal.

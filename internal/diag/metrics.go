@@ -26,6 +26,7 @@ type Metrics struct {
 	ModelSeconds   *prometheus.HistogramVec // connection; to the head of the answer
 	ModelSpent     *prometheus.CounterVec   // connection; nanodollars
 	Telemetry      *prometheus.CounterVec   // connection, code; "" is a delivered report
+	Own            *prometheus.CounterVec   // what: traces | errors, code; "" is a delivered report of the node itself
 }
 
 // NewMetrics returns a fresh registry with the Go and process collectors and
@@ -52,6 +53,7 @@ func NewMetrics(version string) *Metrics {
 	m.ModelSeconds = m.histograms("model_first_byte_seconds", "Time from a model call's head to the head of its answer.", prometheus.ExponentialBuckets(0.005, 4, 8), "connection")
 	m.ModelSpent = m.counters("model_spent_nanodollars_total", "What model calls cost, in nanodollars.", "connection")
 	m.Telemetry = m.counters("telemetry_reports_total", "Reports of sessions to telemetry connections by connection and reason code; delivered ones have none.", "connection", "code")
+	m.Own = m.counters("own_reports_total", "Reports of the node itself, traces and errors, by reason code; delivered ones have none.", "what", "code")
 	build := m.gauges("build_info", "Always 1; the version is the label.", "version")
 	build.WithLabelValues(version).Set(1)
 	return m

@@ -104,6 +104,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	m.Receipts.WithLabelValues("decision").Inc()
 	m.ModelCalls.WithLabelValues("anthropic-main", "budget_exceeded").Inc()
 	m.Telemetry.WithLabelValues("traces-main", "telemetry_resting").Inc()
+	m.Own.WithLabelValues("traces", "telemetry_refused").Inc()
+	m.Deliveries.WithLabelValues("model", "mediated").Inc()
 	m.ModelSeconds.WithLabelValues("anthropic-main").Observe(1)
 	m.ModelSpent.WithLabelValues("anthropic-main").Add(1)
 	m.Gauge("extra", "An extra gauge.", func() float64 { return 42 })
