@@ -31,13 +31,18 @@ const (
 type notifier struct {
 	node   string
 	review *review.Review
-	hooks  []hook
+	to     []receiver
 	note   func(ctx context.Context, step, bundle, subject string, by gatekeeper.By) error
 	log    *slog.Logger
 	told   map[string]bool // promotions that this run has told of
 }
 
-// hook is one receiver.
+// receiver takes a message; an error means that it did not.
+type receiver interface {
+	tell(ctx context.Context, m message) error
+}
+
+// hook is a webhook.
 type hook struct {
 	url  string
 	host string // for the log: a URL may be a secret
@@ -49,29 +54,43 @@ func (n *node) newNotifier(cfg *config.Config, up *upstream.Client, rev *review.
 	x := &notifier{node: cfg.Node, review: rev, note: n.gk.Note, log: n.log, told: map[string]bool{}}
 	for i, c := range cfg.Notify {
 		at := fmt.Sprintf("notify[%d]", i)
-		if c.Webhook == "" || c.SMTP != "" || c.To != "" {
-			return nil, problem.New(problem.ConfigInvalid, at+": only webhook is understood", "send mail from the webhook's receiver")
+		var to receiver
+		var err error
+		switch {
+		case (c.Webhook == "") == (c.SMTP == ""):
+			err = problem.New(problem.ConfigInvalid, at+": webhook or smtp, one of the two", "")
+		case c.SMTP != "":
+			to, err = n.newMailbox(at, c, up, dev)
+		default:
+			to, err = n.newHook(at, c, up, dev)
 		}
-		u, err := url.Parse(c.Webhook)
-		if err != nil || u.User != nil || u.Scheme != authority.HTTPS && !(dev && u.Scheme == authority.HTTP) {
-			return nil, problem.New(problem.ConfigInvalid, at+": webhook must be an https URL", "")
-		}
-		to, err := authority.ParseHostHeader(u.Scheme, u.Host)
-		if err != nil {
-			return nil, problem.Wrap(err, problem.ConfigInvalid, at+": webhook names no host", "")
-		}
-		exit, err := up.Node(upstream.NodeOptions{Purpose: "notify", To: to, Begin: n.begin("notify", "notify", to, dev)})
 		if err != nil {
 			return nil, err
 		}
-		x.hooks = append(x.hooks, hook{c.Webhook, to.Host(), exit})
+		x.to = append(x.to, to)
 	}
 	return x, nil
 }
 
+func (n *node) newHook(at string, c config.Notify, up *upstream.Client, dev bool) (receiver, error) {
+	u, err := url.Parse(c.Webhook)
+	if err != nil || u.User != nil || u.Scheme != authority.HTTPS && !(dev && u.Scheme == authority.HTTP) {
+		return nil, problem.New(problem.ConfigInvalid, at+": webhook must be an https URL", "")
+	}
+	to, err := authority.ParseHostHeader(u.Scheme, u.Host)
+	if err != nil {
+		return nil, problem.Wrap(err, problem.ConfigInvalid, at+": webhook names no host", "")
+	}
+	exit, err := up.Node(upstream.NodeOptions{Purpose: "notify", To: to, Begin: n.begin("notify", "notify", to, dev)})
+	if err != nil {
+		return nil, err
+	}
+	return hook{c.Webhook, to.Host(), exit}, nil
+}
+
 // run looks until ctx ends.
 func (x *notifier) run(ctx context.Context) error {
-	if len(x.hooks) == 0 {
+	if len(x.to) == 0 {
 		return nil
 	}
 	wait := time.NewTimer(notifyEvery)
@@ -102,8 +121,9 @@ func (x *notifier) look(ctx context.Context) error {
 		if x.told[r.Promotion] {
 			continue
 		}
-		for _, h := range x.hooks {
-			if err := h.tell(ctx, x.node, r); err != nil {
+		m := messageOf(x.node, r)
+		for _, to := range x.to {
+			if err := to.tell(ctx, m); err != nil {
 				return err
 			}
 		}
@@ -123,12 +143,15 @@ type message struct {
 	review.Refusal
 }
 
-func (h hook) tell(ctx context.Context, node string, r review.Refusal) error {
-	target := r.Host + r.Name
-	b, err := json.Marshal(message{
+func messageOf(node string, r review.Refusal) message {
+	return message{
 		Type: "gatehouse.first_refusal.v1", Node: node, Refusal: r,
-		Text: fmt.Sprintf("Gatehouse: first refusal of %s since it was promoted: %s %s %s (%s, %s), session %s", r.Bundle, r.Kind, r.Method, target, r.Rule, r.Reason, r.Session),
-	})
+		Text: fmt.Sprintf("Gatehouse: first refusal of %s since it was promoted: %s %s %s (%s, %s), session %s", r.Bundle, r.Kind, r.Method, r.Host+r.Name, r.Rule, r.Reason, r.Session),
+	}
+}
+
+func (h hook) tell(ctx context.Context, m message) error {
+	b, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}

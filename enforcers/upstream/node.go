@@ -5,9 +5,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gatehouse/enforcers"
@@ -99,6 +101,57 @@ func (n *Node) RoundTrip(r *http.Request) (*http.Response, error) {
 	call.out.Down = headSize("", "", resp.Header)
 	resp.Body = &nodeBody{resp.Body, call}
 	return resp, nil
+}
+
+// Dial opens one connection to the client's place for a protocol that is not HTTP:
+// TLS from its first byte, certificate verified, or plain in dev mode. method
+// stands in the receipt; Close writes its outcome. The whole of it takes Timeout
+// at most.
+func (n *Node) Dial(ctx context.Context, method string) (net.Conn, error) {
+	done, err := n.o.Begin(ctx, method)
+	if err != nil {
+		return nil, fail(enforcers.CodeReceiptUnavailable, "the call's receipt could not be written", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.o.Timeout)
+	call := &nodeCall{done: done, cancel: cancel, life: context.Background(), ctx: ctx}
+	k, err := n.c.open(ctx, leave{
+		to: n.o.To, ranges: n.o.Addresses, roots: n.o.Roots, life: context.Background(), old: true,
+		key: poolKey{session: "node " + n.o.Purpose, to: n.o.To},
+	})
+	if err != nil {
+		return nil, call.end(enforcers.NotForwarded, err)
+	}
+	call.out.Address = k.addr.String()
+	c := &nodeConn{Conn: k, under: k, call: call}
+	if k.tls != nil {
+		c.Conn = k.tls
+	}
+	c.stop = context.AfterFunc(ctx, func() { _ = k.SetDeadline(time.Unix(1, 0)) }) // what waits ends
+	return c, nil
+}
+
+// nodeConn is a connection of the node's own.
+type nodeConn struct {
+	net.Conn
+	under *conn
+	call  *nodeCall
+	stop  func() bool
+	down  atomic.Uint64
+}
+
+func (c *nodeConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.down.Add(uint64(n))
+	return n, err
+}
+
+func (c *nodeConn) Close() error {
+	c.stop()
+	err := c.Conn.Close()
+	_ = c.under.Close()
+	c.call.out.Up, c.call.out.Down = c.under.sent.Load(), c.down.Load()
+	_ = c.call.end(enforcers.Forwarded, nil)
+	return err
 }
 
 // nodeCall is one call under way.

@@ -277,11 +277,15 @@ type Observability struct {
 	Errors string `yaml:"errors,omitempty"` // of provider sentry: the node's own problems, scrubbed
 }
 
-// Notify is one place that is told of a first refusal.
+// Notify is one place that is told of a first refusal: a webhook, or a mailbox
+// behind a mail server that speaks TLS from the first byte.
 type Notify struct {
-	Webhook string `yaml:"webhook,omitempty"`
-	SMTP    string `yaml:"smtp,omitempty"`
-	To      string `yaml:"to,omitempty"`
+	Webhook  string `yaml:"webhook,omitempty"`
+	SMTP     string `yaml:"smtp,omitempty" validate:"omitempty,hostname_port"` // host:port, usually port 465
+	From     string `yaml:"from,omitempty" validate:"omitempty,email"`
+	To       string `yaml:"to,omitempty" validate:"omitempty,email"`
+	Username string `yaml:"username,omitempty"` // "" logs nobody in
+	Password Secret `yaml:"password,omitempty"`
 }
 
 // Dev is for tests and the demo. Substitution happens at dial, after every

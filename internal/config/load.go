@@ -136,6 +136,9 @@ func (c *Config) Private() []string {
 	if c.OIDC != nil {
 		add(c.OIDC.Secret)
 	}
+	for _, n := range c.Notify {
+		add(n.Password)
+	}
 	if c.TLS != nil {
 		out = append(out, c.Path(c.TLS.Key))
 	}
@@ -163,6 +166,11 @@ func (c *Config) resolve(store Lookup) error {
 	}
 	if c.OIDC != nil {
 		if err := c.OIDC.Secret.resolve("oidc.secret", c, store); err != nil {
+			return err
+		}
+	}
+	for i := range c.Notify {
+		if err := c.Notify[i].Password.resolve(fmt.Sprintf("notify[%d].password", i), c, store); err != nil {
 			return err
 		}
 	}

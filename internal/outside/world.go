@@ -113,6 +113,22 @@ func (w *World) HTTP(host string, addr netip.Addr, h http.Handler) (*Site, error
 	return w.serve(host, addr, 80, h, nil)
 }
 
+// TLS starts a site for host at addr:port that speaks whatever protocol the caller
+// serves on its listener. Close ends it.
+func (w *World) TLS(host string, addr netip.Addr, port uint16) (net.Listener, *Site, error) {
+	cert, err := w.issue(host)
+	if err != nil {
+		return nil, nil, err
+	}
+	site := &Site{}
+	l, err := w.listen(site, netip.AddrPortFrom(addr, port))
+	if err != nil {
+		return nil, nil, err
+	}
+	w.DNS.Answer(host, addr)
+	return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}}), site, nil
+}
+
 // Sink starts a site that accepts raw connections at addr:port and answers
 // nothing; it has no name.
 func (w *World) Sink(addr netip.Addr, port uint16) (*Site, error) {
