@@ -58,9 +58,10 @@ func New(o Options) (*Source, error) {
 // Traits returns the vendor's constants: GitHub delivers up to 25 MB, waits 10 s, never retries by itself and
 // redelivers for 3 days (7 on Enterprise Server).
 func (*Source) Traits() ingest.Traits {
-	return ingest.Traits{Name: Name, MaxBody: 25 << 20, Timeout: 9 * time.Second, Window: 7 * 24 * time.Hour, ByBody: true,
-		Hidden: []string{"/hook/config/secret", "/alert/secret"}}
+	return ingest.Traits{Name: Name, MaxBody: 25 << 20, Timeout: 9 * time.Second, Window: 7 * 24 * time.Hour, ByBody: true, Hidden: hidden}
 }
+
+var hidden = []string{"/hook/config/secret", "/alert/secret"}
 
 // Normalize labels a document of the claimed kind. The kind stands in an
 // unsigned header, so the body has to have its shape; a kind outside the

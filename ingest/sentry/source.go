@@ -24,6 +24,7 @@ type Source struct {
 	secrets *ingest.Secrets
 	kinds   map[string]*kind
 	other   *kind
+	traits  ingest.Traits
 }
 
 var _ ingest.Source = (*Source)(nil)
@@ -36,12 +37,14 @@ func New(o Options) (*Source, error) {
 	}
 	other := &kind{}
 	other.finish(event.KindUnrecognized)
-	return &Source{secrets: secrets, kinds: kinds(), other: other}, nil
+	return &Source{secrets: secrets, kinds: kinds(), other: other, traits: traits()}, nil
 }
 
 // Traits returns the vendor's constants: Sentry waits one second, and an internal integration gets one attempt.
 // Published ones retry for about a quarter of an hour with the same body.
-func (*Source) Traits() ingest.Traits {
+func (s *Source) Traits() ingest.Traits { return s.traits }
+
+func traits() ingest.Traits {
 	t := ingest.Traits{Name: Name, MaxBody: 1 << 20, Timeout: 900 * time.Millisecond, Window: 24 * time.Hour, ByBody: true,
 		Hidden: []string{"/data/installation/code"}}
 	// What an SDK collects about people and processes: dropped before anything
