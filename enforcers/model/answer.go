@@ -265,8 +265,12 @@ func (x *call) relay(w http.ResponseWriter, resp *http.Response, d enforcers.Dec
 		flusher.Flush()
 	}
 	var unary []byte
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
+	pool := &buffers
+	if stream {
+		pool = &small
+	}
+	buf := pool.Get().(*[]byte)
+	defer pool.Put(buf)
 	broken := false // the client takes nothing any more
 	write := func(b []byte) {
 		if broken || len(b) == 0 {
@@ -319,7 +323,12 @@ func (x *call) relay(w http.ResponseWriter, resp *http.Response, d enforcers.Dec
 	}
 }
 
-var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+// What an answer is read into. Events are short and streams are many and long:
+// what one of them holds on to is most of its memory.
+var (
+	buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+	small   = sync.Pool{New: func() any { b := make([]byte, 4<<10); return &b }}
+)
 
 // head writes the head of the answer.
 func (x *call) head(w http.ResponseWriter, resp *http.Response, d enforcers.Decision) {
