@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"gatehouse/internal/blob"
 	"gatehouse/internal/bus"
 	"gatehouse/internal/journal"
 	"gatehouse/internal/notary"
@@ -33,6 +34,7 @@ type retention struct {
 	journal *journal.Journal
 	notary  *notary.Notary
 	bus     *bus.Bus
+	blobs   *blob.Store
 	keep    time.Duration
 	log     *slog.Logger
 }
@@ -42,11 +44,17 @@ func (r *retention) run(ctx context.Context) error {
 	tick := time.NewTicker(retainEvery)
 	defer tick.Stop()
 	for {
-		if before, err := r.trim(ctx, time.Now().Add(-r.keep)); err != nil && ctx.Err() == nil {
+		old := time.Now().Add(-r.keep)
+		if before, err := r.trim(ctx, old); err != nil && ctx.Err() == nil {
 			// The archive grows; nothing else depends on it.
 			r.log.WarnContext(ctx, "couldn't let old segments of the journal go", slog.Any("err", err))
 		} else if before > 0 {
 			r.log.InfoContext(ctx, "let old segments of the journal go", slog.Uint64("before", before))
+			removed, err := r.sweep(ctx, old)
+			if err != nil && ctx.Err() == nil {
+				r.log.WarnContext(ctx, "couldn't let old blobs go", slog.Any("err", err))
+			}
+			r.log.InfoContext(ctx, "let blobs go that nothing names any more", slog.Int("removed", removed))
 		}
 		select {
 		case <-tick.C:

@@ -150,7 +150,7 @@ func (k *kept) stored() {
 }
 
 func (k *kept) retention() *retention {
-	return &retention{journal: k.j, notary: k.n, bus: k.bus, log: slog.New(slog.DiscardHandler)}
+	return &retention{journal: k.j, notary: k.n, bus: k.bus, blobs: k.blobs, log: slog.New(slog.DiscardHandler)}
 }
 
 func (k *kept) must(err error) {

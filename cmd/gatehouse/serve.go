@@ -374,7 +374,7 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, pages
 			group.Go(func() error { return r.Run(ctx) })
 		}
 	}
-	old := &retention{journal: n.journal, notary: n.notary, bus: n.bus, keep: time.Duration(cfg.Retain), log: n.log}
+	old := &retention{journal: n.journal, notary: n.notary, bus: n.bus, blobs: n.do.blobs, keep: time.Duration(cfg.Retain), log: n.log}
 	group.Go(func() error { return old.run(ctx) })
 	group.Go(func() error { return kept.run(flow, n.bus) })
 	group.Go(func() error { return n.tell.run(ctx) })

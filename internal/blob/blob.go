@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"gatehouse/internal/problem"
 )
@@ -27,6 +29,7 @@ type Store struct {
 	dir string
 	max int64
 	fs  FS
+	mu  sync.Mutex // a blob gets its name, or loses it
 }
 
 // Option changes a Store from its defaults.
@@ -91,7 +94,10 @@ func (s *Store) Put(r io.Reader) (sha256hex string, n int64, err error) {
 		return "", 0, fmt.Errorf("put blob: %w", err)
 	}
 	name := hex.EncodeToString(sum.Sum(nil))
-	if err := s.fs.Rename(temp, filepath.Join(s.dir, name)); err != nil {
+	s.mu.Lock()
+	err = s.fs.Rename(temp, filepath.Join(s.dir, name))
+	s.mu.Unlock()
+	if err != nil {
 		return "", 0, fmt.Errorf("put blob: %w", err)
 	}
 	if err := s.fs.SyncDir(s.dir); err != nil {
@@ -104,9 +110,8 @@ func (s *Store) Put(r io.Reader) (sha256hex string, n int64, err error) {
 // never acts on the first half of something wrong: problem.BlobDamaged. A blob
 // that is not there is problem.NotFound, wrapping fs.ErrNotExist.
 func (s *Store) Get(sha256hex string) (io.ReadCloser, error) {
-	// The name becomes a path: only a digest may.
-	if b, err := hex.DecodeString(sha256hex); err != nil || len(b) != sha256.Size || strings.ToLower(sha256hex) != sha256hex {
-		return nil, problem.New(problem.BlobNameInvalid, "a blob is named by a lower hex SHA-256", "")
+	if !named(sha256hex) {
+		return nil, errName
 	}
 	f, err := s.fs.Open(filepath.Join(s.dir, sha256hex))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -127,4 +132,56 @@ func (s *Store) Get(sha256hex string) (io.ReadCloser, error) {
 		return nil, errors.Join(fmt.Errorf("get blob: %w", err), f.Close())
 	}
 	return f, nil
+}
+
+// Old lists the blobs that were last put before t, by name.
+func (s *Store) Old(t time.Time) (names []string, err error) {
+	all, err := s.fs.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list blobs: %w", err)
+	}
+	for _, name := range all {
+		if !named(name) {
+			continue
+		}
+		written, err := s.fs.Written(filepath.Join(s.dir, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("age of a blob: %w", err)
+		}
+		if err == nil && written.Before(t) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// Remove removes a blob, unless it was put again since t, by this Store: then
+// something that names it may be on its way, and Remove returns false. Only one
+// process may remove.
+func (s *Store) Remove(sha256hex string, t time.Time) (gone bool, err error) {
+	if !named(sha256hex) {
+		return false, errName
+	}
+	path := filepath.Join(s.dir, sha256hex)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	written, err := s.fs.Written(path)
+	if err == nil && !written.Before(t) {
+		return false, nil
+	}
+	if err == nil {
+		err = s.fs.Remove(path)
+	}
+	if err != nil {
+		return false, fmt.Errorf("remove blob: %w", err)
+	}
+	return true, nil
+}
+
+var errName = problem.New(problem.BlobNameInvalid, "a blob is named by a lower hex SHA-256", "")
+
+// named reports whether a name is a digest: only such a name becomes a path.
+func named(name string) bool {
+	b, err := hex.DecodeString(name)
+	return err == nil && len(b) == sha256.Size && strings.ToLower(name) == name
 }

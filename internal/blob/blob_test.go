@@ -11,11 +11,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"gatehouse/internal/blob"
 	"gatehouse/internal/journal"
@@ -184,6 +186,15 @@ func (d faulty) Open(name string) (blob.File, error) {
 	return &faultyFile{f: f}, err
 }
 
+func (d faulty) Written(name string) (time.Time, error) {
+	f, err := d.OpenFile(name, os.O_RDONLY, 0)
+	if err != nil {
+		return time.Time{}, err
+	}
+	written, err := f.Written()
+	return written, errors.Join(err, f.Close())
+}
+
 func (f *faultyFile) Read(p []byte) (int, error) {
 	n, err := f.f.ReadAt(p, f.off)
 	f.off += int64(n)
@@ -249,5 +260,38 @@ func TestFullDisk(t *testing.T) {
 	}
 	if names := disk.Names(""); len(names) != 2 {
 		t.Fatalf("files left: %v", names)
+	}
+}
+
+// TestRemove: a blob that is put again is young again, whoever wants it gone.
+func TestRemove(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	old, again, young := put(t, s, []byte("old")), put(t, s, []byte("again")), put(t, s, []byte("young"))
+	limit := time.Now().Add(-time.Hour)
+	for _, name := range []string{old, again} {
+		at := limit.Add(-time.Hour)
+		if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names, err := s.Old(limit)
+	if err != nil || len(names) != 2 || !slices.Contains(names, old) || !slices.Contains(names, again) {
+		t.Fatalf("old ones: %v, %v", names, err)
+	}
+	put(t, s, []byte("again"))
+	for name, want := range map[string]bool{old: true, again: false, young: false} {
+		gone, err := s.Remove(name, limit)
+		if err != nil || gone != want {
+			t.Errorf("%s: removed %v, %v", name, gone, err)
+		}
+		if _, err := get(s, name); (err == nil) == want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"", "../" + young, strings.ToUpper(young), young[1:]} {
+		if _, err := s.Remove(name, limit); problem.CodeOf(err) != problem.BlobNameInvalid {
+			t.Errorf("%q: %v", name, err)
+		}
 	}
 }

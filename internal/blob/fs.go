@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 )
 
 // FS is the file layer under a Store.
@@ -18,6 +19,8 @@ type FS interface {
 	Open(name string) (File, error)
 	Rename(from, to string) error
 	Remove(name string) error
+	// Written returns when a file was last written.
+	Written(name string) (time.Time, error)
 	// SyncDir makes renames in a folder durable.
 	SyncDir(name string) error
 }
@@ -34,6 +37,14 @@ type osFS struct{}
 func (osFS) MkdirAll(name string, perm fs.FileMode) error { return os.MkdirAll(name, perm) }
 func (osFS) Rename(from, to string) error                 { return os.Rename(from, to) }
 func (osFS) Remove(name string) error                     { return os.Remove(name) }
+
+func (osFS) Written(name string) (time.Time, error) {
+	st, err := os.Lstat(name)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return st.ModTime(), nil
+}
 
 func (osFS) ReadDir(name string) ([]string, error) {
 	entries, err := os.ReadDir(name)
