@@ -18,7 +18,6 @@ type Metrics struct {
 	Verdicts       *prometheus.CounterVec   // enforcer, mode, verdict, reason; a would-block is a deny in shadow
 	VerdictSeconds *prometheus.HistogramVec // enforcer
 	Faults         *prometheus.CounterVec   // enforcer, code
-	EffectiveMode  *prometheus.GaugeVec     // bundle, enforcer: 0 not loaded, 1 shadow, 2 hard
 	Receipts       *prometheus.CounterVec   // type
 	VerifyFailures prometheus.Counter
 	Deliveries     *prometheus.CounterVec   // kind, mode
@@ -45,7 +44,6 @@ func NewMetrics(version string) *Metrics {
 	m.Verdicts = m.counters("verdicts_total", "Verdicts by enforcer, mode, verdict and reason code.", "enforcer", "mode", "verdict", "reason")
 	m.VerdictSeconds = m.histograms("verdict_duration_seconds", "Time one enforcer took for a verdict.", prometheus.ExponentialBuckets(1e-6, 4, 10), "enforcer")
 	m.Faults = m.counters("enforcer_faults_total", "Enforcer faults by code; each is a deny in hard mode.", "enforcer", "code")
-	m.EffectiveMode = m.gauges("enforcer_effective_mode", "Mode in force: 0 not loaded, 1 shadow, 2 hard.", "bundle", "enforcer")
 	m.Receipts = m.counters("receipts_appended_total", "Durable receipts by type.", "type")
 	m.VerifyFailures = m.counters("receipt_verify_failures_total", "Receipts of this node that did not verify.").WithLabelValues()
 	m.Deliveries = m.counters("credential_deliveries_total", "Credentials of sessions that opened, by the connection's kind and delivery mode.", "kind", "mode")

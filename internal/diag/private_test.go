@@ -100,7 +100,6 @@ func TestMetricsAreDocumented(t *testing.T) {
 	m.Verdicts.WithLabelValues("egress", "shadow", "deny", "default_deny").Inc()
 	m.VerdictSeconds.WithLabelValues("egress").Observe(1)
 	m.Faults.WithLabelValues("egress", "trap").Inc()
-	m.EffectiveMode.WithLabelValues("b", "egress").Set(1)
 	m.Receipts.WithLabelValues("decision").Inc()
 	m.ModelCalls.WithLabelValues("anthropic-main", "budget_exceeded").Inc()
 	m.Telemetry.WithLabelValues("traces-main", "telemetry_resting").Inc()
