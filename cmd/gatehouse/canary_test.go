@@ -9,17 +9,22 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"html"
 	"io"
 	"io/fs"
 	"net/http"
+	"net/http/cookiejar"
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"gatehouse/internal/api"
 	"gatehouse/internal/outside"
 )
 
@@ -146,6 +151,13 @@ egress:
 		n.until("shown at "+path, func() bool { return n.client.Get(t.Context(), path, nil, &answer) == nil }) // views are late
 		search(path, fmt.Append(nil, answer))
 	}
+	search("the transcript", []byte(said))
+	pages := crawl(t, n, search)
+	for _, want := range []string{"/ui/sessions/", "/ui/events/", "/ui/bundles/canaries", "/ui/receipts/", "/ui/settings"} {
+		if !slices.ContainsFunc(pages, func(p string) bool { return strings.HasPrefix(p, want) && p != want }) && !slices.Contains(pages, want) {
+			t.Errorf("no page under %s was searched, only %q", want, pages)
+		}
+	}
 	search("config print", []byte(n.gatehouse(exitOK, "config", "print")))
 	search("secret list", []byte(n.gatehouse(exitOK, "secret", "list")))
 	n.stop()
@@ -159,6 +171,55 @@ egress:
 		t.Errorf("the registry was sent %q", sent)
 	}
 }
+
+// crawl logs in with a one-time link, follows every link of the pages and returns
+// which it came to.
+func crawl(t *testing.T, n *liveNode, search func(where string, b []byte)) (pages []string) {
+	t.Helper()
+	var link api.Link
+	if err := n.client.Post(t.Context(), "/v1/login-links", nil, &link); err != nil {
+		t.Fatal(err)
+	}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	defer browser.CloseIdleConnections()
+	open := func(address string) []byte {
+		res, err := browser.Get(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		b, err := io.ReadAll(io.LimitReader(res.Body, 8<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s", address, res.Status)
+		}
+		return b
+	}
+	open(link.URL)
+	const most = 300
+	known := map[string]bool{}
+	for todo := []string{"/ui/"}; len(todo) > 0 && len(pages) < most; todo = todo[1:] {
+		body := open("http://" + n.operator + todo[0])
+		search("the page "+todo[0], body)
+		pages = append(pages, todo[0])
+		for _, m := range pageLink.FindAllSubmatch(body, -1) {
+			if to := html.UnescapeString(string(m[1])); !known[to] && !strings.HasSuffix(to, "/live") {
+				known[to] = true
+				todo = append(todo, to)
+			}
+		}
+	}
+	return pages
+}
+
+// pageLink finds where a page leads by a link.
+var pageLink = regexp.MustCompile(`href="(/ui/[^"#]*)`)
 
 func get(t *testing.T, address string) []byte {
 	t.Helper()
