@@ -3,6 +3,7 @@ package gatekeeper
 import (
 	"context"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -276,6 +277,22 @@ func TestUnsealed(t *testing.T) {
 	}
 }
 
+// TestAdmittedIsTold: whoever asked is told of what starts a session, and of
+// nothing else.
+func TestAdmittedIsTold(t *testing.T) {
+	told := make(chan Admitted, 2)
+	w := newWorld(t, []string{fixCI}, func(w *world) { w.opts.Admitted = func(_ context.Context, a Admitted) { told <- a } })
+	w.take(failedRun("refused", func(e *event.Event) { e.Facts["conclusion"] = "success" }))
+	id := w.take(failedRun("one"))
+	w.ended(id)
+	if a := <-told; a.Session != id || a.Bundle.Name != "fix-ci" || a.Event.Facts["conclusion"] != "failure" {
+		t.Errorf("told of %+v", a)
+	}
+	if len(told) != 0 {
+		t.Errorf("told of %d more", len(told))
+	}
+}
+
 func TestStoppedEventsRevoke(t *testing.T) {
 	cases := map[string]struct {
 		scope, id string
@@ -285,6 +302,10 @@ func TestStoppedEventsRevoke(t *testing.T) {
 		"IN-23_other_repository": {"repository", "5", false},
 		"IN-23_installation":     {"installation", "31", true},
 		"IN-23_member":           {"member", "42", true},
+		"IN-22_agent_session":    {"agent_session", "agent-1", true},
+		"IN-22_another_session":  {"agent_session", "agent-2", false},
+		"IN-23_team":             {"team", "team-1", true},
+		"IN-23_organization":     {"organization", "org-1", true},
 		"unknown_scope":          {"planet", "1296269", false},
 	}
 	for name, c := range cases {
@@ -292,7 +313,9 @@ func TestStoppedEventsRevoke(t *testing.T) {
 			w := newWorld(t, []string{fixCI})
 			started := make(chan string, 1)
 			w.room.run = waits(started)
-			id := w.take(failedRun("this", func(e *event.Event) { e.Facts["installation.id"] = "31" }))
+			id := w.take(failedRun("this", func(e *event.Event) {
+				maps.Copy(e.Facts, map[string]string{"installation.id": "31", "agent_session.id": "agent-1", "team.id": "team-1", "organization.id": "org-1"})
+			}))
 			<-started
 			stop := failedRun("stop", func(e *event.Event) { e.SetStop(c.scope, c.id) }) // fixCI would match it
 			if err := w.handle(t.Context(), w.log.message(stop)); err != nil {

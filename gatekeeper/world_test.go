@@ -605,6 +605,7 @@ func (w *world) start() {
 		o.Providers = w.opts.Providers
 	}
 	o.Running, o.Unlimited, o.Sets, o.Lift = w.opts.Running, w.opts.Unlimited, w.opts.Sets, w.opts.Lift
+	o.Admitted = w.opts.Admitted
 	if w.Gatekeeper, err = New(o); err != nil {
 		w.t.Fatal(err)
 	}

@@ -39,27 +39,11 @@ func injectorsOf(cfg *config.Config) (injectors, error) {
 		if c.Kind != "http" {
 			continue
 		}
-		at := "connections." + c.Name
-		if c.Credential.Ref() == "" || c.Host == "" || c.Scheme == "" {
-			return nil, problem.New(problem.ConfigInvalid, at+": an http connection needs host, scheme and credential", "")
-		}
-		hostport := c.Host
-		if !strings.Contains(hostport, ":") {
-			hostport += ":443"
-		}
-		to, err := authority.ParseHostPort(authority.HTTPS, hostport)
+		one, err := credentialOf(c)
 		if err != nil {
-			return nil, problem.Wrap(err, problem.ConfigInvalid, at+".host: want a host name, with a port if it is not 443", "")
+			return nil, err
 		}
-		field := c.Header
-		if c.Scheme == "query" {
-			field = c.Query
-		}
-		value := c.Credential.Value()
-		cs = append(cs, upstream.Credential{
-			Name: c.Name, To: to, Scheme: c.Scheme, Field: field,
-			Secret: func(context.Context) (secret.Value, error) { return value, nil },
-		})
+		cs = append(cs, one)
 	}
 	in := injectors{}
 	http, err := upstream.NewConnections(cs)
@@ -70,4 +54,29 @@ func injectorsOf(cfg *config.Config) (injectors, error) {
 		in[c.Name] = http
 	}
 	return in, nil
+}
+
+// credentialOf reads a connection that has a host and a scheme.
+func credentialOf(c config.Connection) (upstream.Credential, error) {
+	at := "connections." + c.Name
+	if c.Credential.Ref() == "" || c.Host == "" || c.Scheme == "" {
+		return upstream.Credential{}, problem.New(problem.ConfigInvalid, at+": an "+c.Kind+" connection needs host, scheme and credential", "")
+	}
+	hostport := c.Host
+	if !strings.Contains(hostport, ":") {
+		hostport += ":443"
+	}
+	to, err := authority.ParseHostPort(authority.HTTPS, hostport)
+	if err != nil {
+		return upstream.Credential{}, problem.Wrap(err, problem.ConfigInvalid, at+".host: want a host name, with a port if it is not 443", "")
+	}
+	field := c.Header
+	if c.Scheme == "query" {
+		field = c.Query
+	}
+	value := c.Credential.Value()
+	return upstream.Credential{
+		Name: c.Name, To: to, Scheme: c.Scheme, Field: field,
+		Secret: func(context.Context) (secret.Value, error) { return value, nil },
+	}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -19,6 +20,8 @@ import (
 	"gatehouse/enforcers/door"
 	"gatehouse/enforcers/git"
 	"gatehouse/enforcers/operations"
+	"gatehouse/enforcers/operations/linear"
+	"gatehouse/enforcers/operations/sentry"
 	"gatehouse/enforcers/upstream"
 	"gatehouse/gatekeeper"
 	"gatehouse/ingest/github"
@@ -40,7 +43,9 @@ var stores = []string{"**.blob.core.windows.net", "**.actions.githubusercontent.
 
 // desks gives sessions their operations.
 type desks struct {
-	hubs []hub
+	hubs     []hub
+	services *services
+	log      *slog.Logger
 
 	mu   sync.Mutex
 	open map[string]*operations.Desk // by session
@@ -63,7 +68,11 @@ type hub struct {
 
 // newDesks makes the operations that the node's connections can carry out.
 func newDesks(p parts, g *gits) (*desks, error) {
-	d := &desks{open: map[string]*operations.Desk{}}
+	services, err := newServices(p)
+	if err != nil {
+		return nil, err
+	}
+	d := &desks{services: services, log: p.log, open: map[string]*operations.Desk{}}
 	g.desks = d
 	node := &node{notary: p.notary, log: p.log}
 	for i, h := range g.hosts {
@@ -140,10 +149,12 @@ func (d *desks) Mediate(_ context.Context, s gatekeeper.DoorSpec, g *enforcers.G
 		}
 		all = append(all, hub.Operations()...)
 	}
+	all = append(all, d.services.of(s)...)
 	desk, err := operations.New(g, all)
 	if err != nil {
 		return mediation{}, err
 	}
+	desk.Log = d.log
 	d.mu.Lock()
 	d.open[s.Session] = desk
 	d.mu.Unlock()
@@ -169,8 +180,24 @@ var closing = map[string]func(s gatekeeper.DoorSpec, reason string) (any, bool){
 		if err != nil || kind != "pr" && kind != "issue" {
 			return nil, false
 		}
-		return map[string]any{"number": n, "body": fmt.Sprintf("Gatehouse session `%s` under bundle `%s` (%s) has ended: %s.", s.Session, s.Bundle.Name, s.Bundle.Mode, reason)}, true
+		return map[string]any{"number": n, "body": lastWords(s, reason)}, true
 	},
+	linear.Comment: func(s gatekeeper.DoorSpec, reason string) (any, bool) {
+		about := subjectOf(s.Event)
+		return map[string]any{"body": lastWords(s, reason)}, about.Source == "linear" && about.Facts["issue.id"] != ""
+	},
+	linear.Activity: func(s gatekeeper.DoorSpec, reason string) (any, bool) {
+		about := subjectOf(s.Event)
+		return map[string]any{"type": "response", "body": lastWords(s, reason)}, about.Source == "linear" && about.Facts["agent_session.id"] != ""
+	},
+	sentry.Note: func(s gatekeeper.DoorSpec, reason string) (any, bool) {
+		about := subjectOf(s.Event)
+		return map[string]any{"text": lastWords(s, reason)}, about.Source == "sentry" && about.Facts["issue.id"] != ""
+	},
+}
+
+func lastWords(s gatekeeper.DoorSpec, reason string) string {
+	return fmt.Sprintf("Gatehouse session `%s` under bundle `%s` (%s) has ended: %s.", s.Session, s.Bundle.Name, s.Bundle.Mode, reason)
 }
 
 // endLimit bounds what a session's last operations may take.
@@ -179,7 +206,11 @@ const endLimit = 20 * time.Second
 // end carries out what the bundle lists under on_end, once the agent's own
 // permissions are gone. Each is judged and receipted like the agent's calls.
 func (d *desks) end(s gatekeeper.DoorSpec, g *enforcers.Gate, all []operations.Operation, reason string) error {
-	if len(s.Bundle.Session.OnEnd) == 0 {
+	names := s.Bundle.Session.OnEnd
+	if d.services.answers(s) && !slices.Contains(names, linear.Activity) {
+		names = append(slices.Clone(names), linear.Activity)
+	}
+	if len(names) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
@@ -190,7 +221,7 @@ func (d *desks) end(s gatekeeper.DoorSpec, g *enforcers.Gate, all []operations.O
 		return err
 	}
 	var errs []error
-	for _, name := range s.Bundle.Session.OnEnd {
+	for _, name := range names {
 		build := closing[name]
 		if build == nil {
 			errs = append(errs, fmt.Errorf("on_end: %s needs words of its own and can't be called here", name))

@@ -243,7 +243,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	// Who decides: gatekeeper.
 	if n.gk, err = newGatekeeper(ctx, cfg, n, gatekeeper.Options{
 		Dir: state.dir, Blobs: blobs, Providers: providers, Doors: exits, Dev: exits.dev, Lift: asked.lift, Log: o.log,
-		Images: imagesOf(cfg), Caches: cachesOf(cfg),
+		Images: imagesOf(cfg), Caches: cachesOf(cfg), Admitted: admittedTo(exits.mediators),
 		Failures: failuresInARow, Mediated: inject.mediates, Delivered: func(d gatekeeper.Delivery) { metrics.Deliveries.WithLabelValues(d.Kind, d.Mode).Inc() },
 	}); err != nil {
 		return nil, err

@@ -134,6 +134,12 @@ type prepared struct {
 	schema *jsonschema.Resolved
 }
 
+// Check says what is wrong with an operation before a desk is given it.
+func Check(o Operation) error {
+	_, err := prepare(o)
+	return err
+}
+
 func prepare(o Operation) (*prepared, error) {
 	var s jsonschema.Schema
 	if err := json.Unmarshal(o.Schema, &s); err != nil {

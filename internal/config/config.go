@@ -34,6 +34,9 @@ type Config struct {
 	Repositories []Repository `yaml:"repositories,omitempty" validate:"unique=ID,dive"`
 	// Connections are the named upstreams with a credential.
 	Connections []Connection `yaml:"connections,omitempty" validate:"unique=Name,dive"`
+	// Operations are what agents may have done over connections of kind http and
+	// webhook, each by a name that bundles list.
+	Operations []Operation `yaml:"operations,omitempty" validate:"unique=Name,max=256,dive"`
 	// Spend bounds what model calls of all sessions of this node may cost.
 	Spend Spend `yaml:"spend,omitempty"`
 	// Bundles are file patterns, relative to the file.
@@ -203,7 +206,7 @@ type Repository struct {
 // Connection is a named upstream with a credential that is added outside.
 type Connection struct {
 	Name       string `yaml:"name" validate:"required,max=64,token"`
-	Kind       string `yaml:"kind" validate:"required,oneof=model scm http telemetry"`
+	Kind       string `yaml:"kind" validate:"required,oneof=model scm http telemetry tracker webhook"`
 	Provider   string `yaml:"provider,omitempty"`
 	Host       string `yaml:"host,omitempty"`
 	Scheme     string `yaml:"scheme,omitempty" validate:"omitempty,oneof=bearer basic header query"`

@@ -32,6 +32,9 @@ const Path = "/mcp"
 // URL is where clients inside find it.
 const URL = "http://" + door.Reserved + Path
 
+// quiet takes what the library says of every request: receipts say it better.
+var quiet = slog.New(slog.DiscardHandler)
+
 // maxBody bounds one request.
 const maxBody = 1 << 20
 
@@ -48,7 +51,7 @@ func Route(endpoint door.Route, log *slog.Logger) door.Route {
 			t := &tools{endpoint.Handler, r}
 			// One server for one request: it knows no session but the door's own.
 			h := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return t.server(schemas, log) }, &mcp.StreamableHTTPOptions{
-				Stateless: true, JSONResponse: true, MaxRequestBodyBytes: maxBody, Logger: log,
+				Stateless: true, JSONResponse: true, MaxRequestBodyBytes: maxBody, Logger: quiet,
 			})
 			h.ServeHTTP(w, r.Request)
 		}),
@@ -132,7 +135,7 @@ func strict(args json.RawMessage, v any) error {
 
 func (t *tools) server(schemas *mcp.SchemaCache, log *slog.Logger) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "gatehouse", Version: "1"}, &mcp.ServerOptions{
-		Instructions: instructions, Logger: log, SchemaCache: schemas, Capabilities: &mcp.ServerCapabilities{},
+		Instructions: instructions, Logger: quiet, SchemaCache: schemas, Capabilities: &mcp.ServerCapabilities{},
 	})
 	for _, one := range all {
 		s.AddTool(&mcp.Tool{Name: one.name, Title: one.title, Description: one.description, InputSchema: json.RawMessage(one.schema)},

@@ -79,8 +79,13 @@ func (t *Tracker) activity(ctx context.Context, c *operations.Call) (any, error)
 	if err := c.Into(&a); err != nil {
 		return nil, err
 	}
+	return t.Say(ctx, c, a.Type, a.Body)
+}
+
+// Say writes one activity in the node's own words or an agent's.
+func (t *Tracker) Say(ctx context.Context, c *operations.Call, kindOf, body string) (any, error) {
 	return t.make(ctx, c, kind{createActivity, "agentActivityCreate", findActivity, "agentActivity"},
-		map[string]any{"id": c.ID(Activity), "agentSessionId": t.AgentSession, "content": map[string]string{"type": a.Type, "body": a.Body}})
+		map[string]any{"id": c.ID(Activity), "agentSessionId": t.AgentSession, "content": map[string]string{"type": kindOf, "body": body}})
 }
 
 // kind is how one kind of thing is made and found.
