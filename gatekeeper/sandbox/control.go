@@ -15,6 +15,7 @@ import (
 const (
 	InitPath  = "/run/gatehouse/init"      // gatehouse-init, read-only
 	DoorPath  = "/run/gatehouse/door.sock" // the session's only exit, when it has one
+	CallPath  = "/run/gatehouse/call.sock" // where PID 1 of a container calls for its channels; answers that one process only
 	Workspace = "/workspace"
 	Home      = "/home/agent"
 	Delivered = "/gatehouse"     // Spec.Files, read-only

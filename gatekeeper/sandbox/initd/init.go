@@ -28,21 +28,22 @@ type supervisor struct {
 	control *net.UnixConn
 	mu      sync.Mutex // guards writes to control
 	room    int        // pid of the process that becomes the agent
+	roomFD  int        // its channel, here
 	setup   sandbox.Setup
 }
 
-func runInit() int {
+func runInit(controlFD, roomFD int) int {
 	if os.Getpid() != 1 {
 		return complain(errors.New("init runs as PID 1 of a sandbox only"))
 	}
 	if err := protectSelf(); err != nil {
 		return complain(err)
 	}
-	control, err := controlConn()
+	control, err := controlConn(controlFD)
 	if err != nil {
 		return complain(err)
 	}
-	s := &supervisor{control: control}
+	s := &supervisor{control: control, roomFD: roomFD}
 	if f := s.start(); f != nil {
 		s.send(sandbox.FromInit{Fault: f})
 		return 1
@@ -90,8 +91,8 @@ func protectSelf() error {
 	return nil
 }
 
-func controlConn() (*net.UnixConn, error) {
-	f := os.NewFile(sandbox.ControlFD, "control")
+func controlConn(fd int) (*net.UnixConn, error) {
+	f := os.NewFile(uintptr(fd), "control")
 	defer f.Close()
 	c, err := net.FileConn(f)
 	if err != nil {
@@ -152,7 +153,7 @@ func capture() *sandbox.Fault {
 // namespace. It takes one capability along, only to be able to drop the
 // bounding set.
 func (s *supervisor) openRoom() error {
-	room := os.NewFile(sandbox.RoomFD, "room")
+	room := os.NewFile(uintptr(s.roomFD), "room")
 	defer room.Close()
 	limits := []string{
 		strconv.FormatUint(s.setup.MaxPids, 10),

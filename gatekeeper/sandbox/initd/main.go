@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"gatehouse/gatekeeper/sandbox"
 )
 
@@ -27,6 +29,23 @@ const (
 	roleAttempt = "attempt"
 )
 
+// Calls is the argument of init by which a container's PID 1 is told to call for
+// its channels at sandbox.CallPath, because no descriptors can be handed to it.
+const Calls = "calls"
+
+// call connects the control channel and then the room's.
+func call() (control, room int, err error) {
+	for _, fd := range []*int{&control, &room} {
+		if *fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+			return 0, 0, fmt.Errorf("channel: %w", err)
+		}
+		if err := unix.Connect(*fd, &unix.SockaddrUnix{Name: sandbox.CallPath}); err != nil {
+			return 0, 0, fmt.Errorf("channel: %w", err)
+		}
+	}
+	return control, room, nil
+}
+
 // Main plays the role that argv names and reports whether argv was meant for
 // this package at all: argv[0] must be sandbox.InitPath, which exists inside
 // sandboxes only. The main functions of gatehouse-init and gatehouse call it
@@ -37,7 +56,14 @@ func Main(argv []string, p Probe) (exit int, ok bool) {
 	}
 	switch args := argv[2:]; argv[1] {
 	case roleInit:
-		return runInit(), true
+		control, room := sandbox.ControlFD, sandbox.RoomFD
+		if len(args) == 1 && args[0] == Calls {
+			var err error
+			if control, room, err = call(); err != nil {
+				return complain(err), true
+			}
+		}
+		return runInit(control, room), true
 	case roleDrop:
 		return runDrop(args), true
 	case roleRoom:

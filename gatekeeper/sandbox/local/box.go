@@ -41,12 +41,13 @@ type box struct {
 	group  *cgroupLeaf
 	log    *transcript
 
-	bwrap    *os.Process
-	gone     chan struct{} // closed when bubblewrap is gone
+	bwrap    *os.Process   // or podman
+	gone     chan struct{} // closed when it is gone
 	init     int           // process id of PID 1 inside; initfd says whether it still is that
 	initfd   *os.File      // pidfd of PID 1 inside
 	info     *os.File      // bubblewrap's word on PID 1
 	channels []io.Closer   // control, room and info
+	calls    net.Listener  // for the channels of a container; nil: they are handed on
 	control  *net.UnixConn
 	room     *net.UnixConn
 	orders   *sandbox.Reader // of room
@@ -161,29 +162,26 @@ func makeFolder(run, dir string) (*os.File, error) {
 }
 
 func (b *box) launch() error {
-	// The parent's ends are close-on-exec, so no other child holds them open.
-	control, controlIn, err := socketPair("control")
-	if err != nil {
-		return err
-	}
-	defer controlIn.Close()
-	b.control, b.channels = control, append(b.channels, control)
-	room, roomIn, err := socketPair("room")
-	if err != nil {
-		return err
-	}
-	defer roomIn.Close()
-	b.room, b.orders, b.channels = room, sandbox.NewReader(room), append(b.channels, room)
-	info, infoIn, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer infoIn.Close()
-	b.info, b.channels = info, append(b.channels, info)
-
-	l := launch{bwrap: b.p.o.Bwrap, uid: b.user, extra: []*os.File{controlIn, roomIn, infoIn}, sources: sources{staged: b.p.root}}
-	if l.args, err = bwrapArgs(b.layout, b.spec.Rootfs, b.spec.Mounts, b.p.init.path, b.socket, &l.sources); err != nil {
-		return err
+	l := launch{program: b.p.o.Bwrap, uid: b.user, sources: sources{staged: b.p.root, stage: stage}}
+	if p := b.p.podman; p != nil {
+		calls, err := b.listen()
+		if err != nil {
+			return err
+		}
+		b.calls, b.channels = calls, append(b.channels, calls)
+		l.program, l.env, l.asRoot, l.sources.stage = p.program, p.env(), true, podmanStage
+		if l.args, err = p.args(b, b.p.init.path, &l.sources); err != nil {
+			return err
+		}
+	} else {
+		done, err := b.channel(&l)
+		if err != nil {
+			return err
+		}
+		defer done()
+		if l.args, err = bwrapArgs(b.layout, b.spec.Rootfs, b.spec.Mounts, b.p.init.path, b.socket, &l.sources); err != nil {
+			return err
+		}
 	}
 	if b.group != nil {
 		l.cgroup = b.group.dir
@@ -212,7 +210,7 @@ func (b *box) launch() error {
 	}
 	process, done, err := l.start()
 	if err != nil {
-		return problem.Wrap(err, problem.SandboxFailed, "bubblewrap did not start", "")
+		return problem.Wrap(err, problem.SandboxFailed, filepath.Base(l.program)+" did not start", "")
 	}
 	b.bwrap, b.gone = process, make(chan struct{})
 	go func() {
@@ -220,6 +218,40 @@ func (b *box) launch() error {
 		close(b.gone)
 	}()
 	return nil
+}
+
+// channel makes the channels that bubblewrap hands on. done closes its ends of
+// them here.
+func (b *box) channel(l *launch) (done func(), err error) {
+	defer func() {
+		if err != nil {
+			closeAll(l.extra)
+		}
+	}()
+	// The parent's ends are close-on-exec, so no other child holds them open.
+	for _, c := range []struct {
+		name string
+		conn **net.UnixConn
+	}{{"control", &b.control}, {"room", &b.room}} {
+		ours, theirs, err := socketPair(c.name)
+		if err != nil {
+			return nil, err
+		}
+		*c.conn, b.channels, l.extra = ours, append(b.channels, ours), append(l.extra, theirs)
+	}
+	b.orders = sandbox.NewReader(b.room)
+	info, infoIn, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	b.info, b.channels, l.extra = info, append(b.channels, info), append(l.extra, infoIn)
+	return func() { closeAll(l.extra) }, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
 }
 
 func socketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
@@ -240,6 +272,11 @@ func socketPair(name string) (ours *net.UnixConn, theirs *os.File, err error) {
 
 // greet talks to PID 1 until the room waits for orders.
 func (b *box) greet() error {
+	if b.calls != nil {
+		if err := b.accept(b.calls); err != nil {
+			return err
+		}
+	}
 	lines := sandbox.NewReader(b.control)
 	if err := b.hello(lines); err != nil {
 		return err
@@ -284,6 +321,19 @@ const maxFiles = 1 << 16
 
 // hello learns which process PID 1 is and hears its first line.
 func (b *box) hello(lines *sandbox.Reader) error {
+	var m sandbox.FromInit
+	if p := b.p.podman; p != nil {
+		// The container's process is known once it runs.
+		if err := lines.Next(&m); err != nil {
+			return fmt.Errorf("gatehouse-init said nothing: %w", err)
+		}
+		pid, fd, err := p.initOf(b)
+		if err != nil {
+			return err
+		}
+		b.known(pid, fd)
+		return checkHello(m)
+	}
 	var info struct {
 		Child int `json:"child-pid"`
 	}
@@ -300,13 +350,21 @@ func (b *box) hello(lines *sandbox.Reader) error {
 		unix.Close(fd)
 		return fmt.Errorf("PID 1 is gone: %w", err)
 	}
-	b.mu.Lock()
-	b.init, b.initfd = info.Child, os.NewFile(uintptr(fd), "pidfd")
-	b.mu.Unlock()
-	var m sandbox.FromInit
+	b.known(info.Child, fd)
 	if err := lines.Next(&m); err != nil {
 		return fmt.Errorf("gatehouse-init said nothing: %w", err)
 	}
+	return checkHello(m)
+}
+
+// known notes which process PID 1 is.
+func (b *box) known(pid, fd int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.init, b.initfd = pid, os.NewFile(uintptr(fd), "pidfd")
+}
+
+func checkHello(m sandbox.FromInit) error {
 	if m.Hello != sandbox.ControlVersion {
 		return &faultError{sandbox.Fault{Step: sandbox.StepVersion, Text: fmt.Sprintf("gatehouse-init speaks control version %d", m.Hello)}}
 	}
@@ -405,7 +463,7 @@ func (b *box) enter(step string) error {
 func (b *box) kill() {
 	b.killOnce.Do(func() {
 		b.mu.Lock()
-		initfd := b.initfd
+		initfd, channels := b.initfd, b.channels
 		b.mu.Unlock()
 		if b.group != nil {
 			b.group.kill()
@@ -413,7 +471,7 @@ func (b *box) kill() {
 		if initfd != nil {
 			_ = unix.PidfdSendSignal(int(initfd.Fd()), unix.SIGKILL, nil, 0)
 		}
-		for _, c := range b.channels {
+		for _, c := range channels {
 			_ = c.Close() // PID 1 ends on this too
 		}
 		if initfd != nil {
@@ -421,10 +479,25 @@ func (b *box) kill() {
 			waitPidfd(int(initfd.Fd()), killWithin)
 		}
 		if b.bwrap != nil {
+			if b.p.podman != nil {
+				b.drain()
+			}
 			_ = b.bwrap.Kill()
 			<-b.gone
 		}
 	})
+}
+
+// drain waits for podman, which carries the container's output and its own last
+// words, to end by itself once the container has: its PID 1 is dead, or ends
+// because its channels are closed.
+func (b *box) drain() {
+	t := time.NewTimer(drainWithin)
+	defer t.Stop()
+	select {
+	case <-b.gone:
+	case <-t.C:
+	}
 }
 
 const killWithin = 10 * time.Second
@@ -461,6 +534,9 @@ func (b *box) remove() error {
 	}
 	if b.group != nil {
 		errs = append(errs, b.group.remove())
+	}
+	if b.p.podman != nil && b.bwrap != nil {
+		errs = append(errs, b.p.podman.remove(b.spec.Session))
 	}
 	if b.lock != nil {
 		errs = append(errs, removeAll(filepath.Dir(b.lock.Name())), b.lock.Close())

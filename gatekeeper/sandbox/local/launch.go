@@ -20,6 +20,9 @@ import (
 // parents are open to every user.
 const stage = "/sys"
 
+// podmanStage is the same for podman, whose runtime needs /sys.
+const podmanStage = "/media"
+
 // sources are the host paths that bubblewrap binds. An ordinary user's sessions
 // reach them as they are. A session of a root node runs under a bare user that
 // may not walk through, say, /root: there each source is bound to /sys/<n>
@@ -27,6 +30,7 @@ const stage = "/sys"
 // ever see.
 type sources struct {
 	staged bool
+	stage  string
 	paths  []string
 }
 
@@ -36,13 +40,15 @@ func (s *sources) add(path string) string {
 		return path
 	}
 	s.paths = append(s.paths, path)
-	return filepath.Join(stage, strconv.Itoa(len(s.paths)-1))
+	return filepath.Join(s.stage, strconv.Itoa(len(s.paths)-1))
 }
 
-// launch is one bubblewrap to start.
+// launch is one bubblewrap, or podman, to start.
 type launch struct {
-	bwrap          string
+	program        string
 	args           []string
+	env            []string // nothing for bubblewrap
+	asRoot         bool     // podman: what it starts is not
 	sources        sources
 	uid            uint32 // 0: stay the user that Gatehouse is, who is not root
 	stdout, stderr *os.File
@@ -99,15 +105,17 @@ func (l *launch) run() (*exec.Cmd, error) {
 			return nil, err
 		}
 	}
-	cmd := exec.Command(l.bwrap, l.args...)
-	cmd.Env = []string{} // not nil, which would mean this process's own
+	cmd := exec.Command(l.program, l.args...)
+	cmd.Env = append([]string{}, l.env...) // not nil, which would mean this process's own
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = l.stdout, l.stderr
 	cmd.ExtraFiles = l.extra
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if l.uid != 0 {
+	switch {
+	case l.asRoot:
+	case l.uid != 0:
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: l.uid, Gid: l.uid} // and no groups
-	} else if os.Geteuid() == 0 {
+	case os.Geteuid() == 0:
 		return nil, errors.New("refusing to start a sandbox as root")
 	}
 	if l.cgroup != nil {
@@ -129,11 +137,11 @@ func (s *sources) mount() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)
 	}
-	if err := unix.Mount("gatehouse", stage, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0711,size=1m"); err != nil {
+	if err := unix.Mount("gatehouse", s.stage, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0711,size=1m"); err != nil {
 		return fmt.Errorf("stage: %w", err)
 	}
 	for i, path := range s.paths {
-		at := filepath.Join(stage, strconv.Itoa(i))
+		at := filepath.Join(s.stage, strconv.Itoa(i))
 		fi, err := os.Stat(path)
 		if err != nil {
 			return fmt.Errorf("stage: %w", err)
@@ -147,6 +155,10 @@ func (s *sources) mount() error {
 			return fmt.Errorf("stage: %w", err)
 		}
 		if err := unix.Mount(path, at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("stage %s: %w", filepath.Base(path), err)
+		}
+		// bubblewrap adds these by itself; an OCI runtime takes its root as it finds it.
+		if err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
 			return fmt.Errorf("stage %s: %w", filepath.Base(path), err)
 		}
 	}

@@ -47,6 +47,10 @@ type Options struct {
 	InitPath string
 	// Bwrap is the bubblewrap program. Empty = bwrap in PATH.
 	Bwrap string
+	// Podman is the podman program. With it, sandboxes are containers of podman's,
+	// without a network, and the provider's name is oci; Bwrap and Cgroup are not
+	// used. The node must be root.
+	Podman string
 	// Cgroup is a delegated cgroup v2 folder. Empty = the node's own cgroup when
 	// it carries the delegation mark of systemd.
 	Cgroup string
@@ -65,6 +69,7 @@ type Provider struct {
 	o      Options
 	root   bool    // Gatehouse itself is kernel uid 0
 	init   program // gatehouse-init, as placed in Run
+	podman *podman // nil: bubblewrap
 	uids   *uidPool
 	cgroup *cgroup // nil: no delegation
 }
@@ -92,10 +97,16 @@ func New(o Options) (*Provider, error) {
 	if o.TranscriptBytes == 0 {
 		o.TranscriptBytes = DefaultTranscript
 	}
-	if o.Bwrap, err = checkMachine(o.Bwrap); err != nil {
+	p := &Provider{root: os.Geteuid() == 0, uids: newUIDPool(o.UIDs)}
+	if o.Podman != "" {
+		p.podman, err = newPodman(o.Podman, o.Run)
+	} else {
+		o.Bwrap, err = checkMachine(o.Bwrap)
+	}
+	if err != nil {
 		return nil, err
 	}
-	p := &Provider{o: o, root: os.Geteuid() == 0, uids: newUIDPool(o.UIDs)}
+	p.o = o
 	for _, dir := range []struct {
 		path string
 		mode os.FileMode
@@ -113,6 +124,9 @@ func New(o Options) (*Provider, error) {
 	if p.init, err = placeInit(o.InitPath, o.Run); err != nil {
 		return nil, err
 	}
+	if p.podman != nil {
+		return p, nil
+	}
 	if p.cgroup, err = openCgroup(o.Cgroup); err != nil {
 		return nil, err
 	}
@@ -124,13 +138,23 @@ func New(o Options) (*Provider, error) {
 	return p, nil
 }
 
-// Name returns "local".
-func (p *Provider) Name() string { return "local" }
+// Name returns "local", or "oci" with podman.
+func (p *Provider) Name() string {
+	if p.podman != nil {
+		return "oci"
+	}
+	return "local"
+}
 
-// Version is the digest of gatehouse-init, bubblewrap and the kernel's release.
+// Version is the digest of gatehouse-init, of bubblewrap or podman and its
+// runtime, and of the kernel's release.
 func (p *Provider) Version() (string, error) {
 	h := sha256.New()
-	for _, path := range []string{p.init.path, p.o.Bwrap} {
+	programs := []string{p.init.path, p.o.Bwrap}
+	if p.podman != nil {
+		programs = []string{p.init.path, p.podman.program, p.podman.runtime}
+	}
+	for _, path := range programs {
 		f, err := os.Open(path)
 		if err != nil {
 			return "", fmt.Errorf("local provider: version: %w", err)

@@ -62,6 +62,9 @@ func hostPaths(p *place) verdict {
 		"/etc/machine-id", "/etc/gitconfig", "/etc/sudoers",
 	}, p.Outside) {
 		_, err := os.Lstat(path)
+		if entries, list := os.ReadDir(path); path == "/sys" && list == nil && len(entries) == 0 {
+			err = unix.ENOENT // an empty mask
+		}
 		s.refused(path, err)
 	}
 	homes, err := os.ReadDir("/home")
@@ -153,9 +156,10 @@ func writeTo(path, value string) error {
 	return err
 }
 
-// wantedDevices is all of /dev.
+// wantedDevices is all of /dev. OCI runtimes add the message queues of the
+// session's own IPC namespace.
 var wantedDevices = []string{
-	"core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty", "urandom", "zero",
+	"core", "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty", "urandom", "zero",
 }
 
 func devices(*place) verdict {
