@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"gatehouse/internal/outside"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/secret"
+	"gatehouse/receipts"
 )
 
 const otlpHost = "otlp.good.test"
@@ -122,6 +124,40 @@ egress: [{host: public.good.test}]
 				}
 			}
 		})
+	}
+}
+
+// TestRunTraces: a session without a server is told of before the verb ends.
+func TestRunTraces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: starts a sandbox")
+	}
+	world, err := outside.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(world.Close)
+	c := &collector{status: 200}
+	if _, err := world.HTTPS(otlpHost, netip.MustParseAddr("93.184.216.34"), c); err != nil {
+		t.Fatal(err)
+	}
+	dir := nodeDir(t)
+	write(t, filepath.Join(dir, "ca.pem"), string(world.CA()))
+	write(t, filepath.Join(dir, "otlp.key"), "CANARY-otlp-0123456789\n")
+	write(t, filepath.Join(dir, "gatehouse.yaml"), strings.Replace(worldConfig(world), "dev: {", "dev: {ca: ca.pem, ", 1)+fmt.Sprintf(`sandbox: {unlimited: accepted}
+connections:
+  - {name: traces-main, kind: telemetry, provider: otlp, host: %s, scheme: bearer, credential: "${file:otlp.key}"}
+observability: {traces: traces-main}
+`, otlpHost))
+	write(t, filepath.Join(dir, "bundle.yaml"), `apiVersion: gatehouse/v1
+kind: Bundle
+name: traced
+accepts: member
+session: {agent: {command: {argv: ["true"]}}, task: go, timeout: 1m}
+`)
+	out, res := runInside(t, dir, "hard", "true")
+	if c.named("session traced") == nil || res.Exit != receipts.ExitComplete {
+		t.Errorf("%s\n%s", res.Verdict(), out)
 	}
 }
 

@@ -229,6 +229,11 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 	if exits.mediators, err = mediatorsOf(ctx, parts{cfg: cfg, state: state{dir: dir}, signers: cmp.Or(o.keys, stateOf(cfg).keys), up: up, inject: inject, journal: j, notary: n, dev: dev, log: log}); err != nil {
 		return 0, err
 	}
+	traces, err := (&node{log: log, notary: n, journal: j}).newTracer(cfg, up, nil, dev)
+	if err != nil {
+		return 0, err
+	}
+	defer traces.during(ctx)()
 	lint := lintContext(cfg, nil)
 	lint.Endpoints[runEndpoint] = "cron"
 	if o.keys != "" {

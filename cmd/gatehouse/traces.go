@@ -36,7 +36,7 @@ type tracer struct {
 	conn    telemetry.Connection
 	exit    http.RoundTripper
 	journal *journal.Journal
-	from    uint64
+	from    uint64 // next position to be read
 	m       *diag.Metrics
 	log     *slog.Logger
 
@@ -101,6 +101,12 @@ func (t *tracer) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			<-done
+			for group, err := range t.journal.Groups(t.from) { // what was written until now
+				if err != nil {
+					break
+				}
+				t.read(group)
+			}
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), tracesEvery)
 			defer cancel()
 			t.send(last)
@@ -115,34 +121,50 @@ func (t *tracer) run(ctx context.Context) error {
 	}
 }
 
+// during runs t until the returned function is called, which waits for the last
+// of it.
+func (t *tracer) during(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = t.run(ctx) // it has no error
+	}()
+	return func() { cancel(); <-done }
+}
+
 // follow reads the journal until ctx ends or it is closed.
 func (t *tracer) follow(ctx context.Context) {
 	for group, err := range t.journal.Follow(ctx, t.from) {
 		if err != nil {
 			return
 		}
-		t.mu.Lock()
-		for _, rec := range group {
-			switch rec.Kind {
-			case journal.KindEvent:
-				t.spans.Event(rec.Data)
-			case journal.KindReceipt:
-				if r, err := receipts.Decode(rec.Data); err == nil {
-					t.spans.Receipt(receipts.Leaf(rec.Data), r)
-				}
-			}
-		}
-		for t.spans.Len() > tracesQueue {
-			t.drop("queue_full")
-		}
-		t.mu.Unlock()
+		t.read(group)
 	}
 }
 
-// drop throws one batch away. t.mu is held.
-func (t *tracer) drop(code string) {
-	if _, err := t.spans.Take(tracesBatch); err == nil {
-		t.m.Own.WithLabelValues("traces", code).Inc()
+// read makes spans of one group.
+func (t *tracer) read(group []journal.Record) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, rec := range group {
+		t.from = rec.Pos + 1
+		switch rec.Kind {
+		case journal.KindEvent:
+			t.spans.Event(rec.Data)
+		case journal.KindReceipt:
+			if r, err := receipts.Decode(rec.Data); err == nil {
+				t.spans.Receipt(receipts.Leaf(rec.Data), r)
+			}
+		}
+	}
+	for t.spans.Len() > tracesQueue {
+		if _, err := t.spans.Take(tracesBatch); err != nil {
+			return
+		}
+		if t.m != nil {
+			t.m.Own.WithLabelValues("traces", "queue_full").Inc()
+		}
 	}
 }
 
