@@ -104,10 +104,12 @@ egress:
 `
 }
 
-// TestDiskFull is RC-43 on a real disk: no delivery is answered 200 that is not
+func TestTamperDisk(t *testing.T) { t.Run("RC-43_disk_full", diskFull) }
+
+// diskFull is RC-43 on a real disk: no delivery is answered 200 that is not
 // kept, nothing more leaves a hard session, and everything goes on by itself
 // when there is space again.
-func TestDiskFull(t *testing.T) {
+func diskFull(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED in short mode: a full disk takes a minute; make test runs it")
 	}

@@ -15,11 +15,13 @@ import (
 	"gatehouse/receipts"
 )
 
-// TestPausedNode stops a node for a while, as a machine that swaps or a debugger
+func TestTamperPause(t *testing.T) { t.Run("RC-42_paused_node", pausedNode) }
+
+// pausedNode stops a node for a while, as a machine that swaps or a debugger
 // does (RC-42). Whoever watches it notices the silence, no other process can take
 // its log meanwhile, and afterwards the log is whole: no fork, and no gap that no
 // receipt admits.
-func TestPausedNode(t *testing.T) {
+func pausedNode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED in short mode: waits for a watcher to miss a node")
 	}

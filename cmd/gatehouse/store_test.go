@@ -25,11 +25,11 @@ type damaged struct {
 	want string // the class with which the node refuses; "" when it puts the store right by itself
 }
 
-// TestDamagedStore changes the JetStream store of a stopped node: the node
+// TestTamperStore changes the JetStream store of a stopped node: the node
 // notices at its next start and either publishes what is missing again from the
 // journal, or refuses with the class of the damage and is well after a rebuild.
 // It never goes on with a stream that differs.
-func TestDamagedStore(t *testing.T) {
+func TestTamperStore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED in short mode: each damage takes three starts of a node; internal/bus has the same in short")
 	}
@@ -42,10 +42,10 @@ func TestDamagedStore(t *testing.T) {
 		"RC-34_flipped_length_bit":  {flipLength(bus.Log), ""},
 		"truncated_block":           {truncateBlock(bus.Log, false), ""},
 		"truncated_block_and_index": {truncateBlock(bus.Log, true), ""},
-		"recreated_stream":          {recreate(bus.Sessions), ""},
-		"lowered_max_msgs":          {lower(bus.Log, false), "stream_drift"},
+		"RC-36_recreated_stream":    {recreate(bus.Sessions), ""},
+		"RC-37_lowered_max_msgs":    {lower(bus.Log, false), "stream_drift"},
 		// Put back afterwards: no setting shows it any more.
-		"lowered_max_msgs_and_raised": {lower(bus.Log, true), "store_damage"},
+		"RC-37_lowered_max_msgs_and_raised": {lower(bus.Log, true), "store_damage"},
 		"store_deleted": {func(t *testing.T, store string) {
 			if err := os.RemoveAll(store); err != nil {
 				t.Fatal(err)

@@ -63,9 +63,9 @@ func pull(t *testing.T, nc *nats.Conn, stream, name string, most int) (subjects 
 	return subjects
 }
 
-// TestAuditor gives two auditors what they may read, against the deployed
+// TestTamperAuditor gives two auditors what they may read, against the deployed
 // configuration, and tries everything else (RC-46).
-func TestAuditor(t *testing.T) {
+func TestTamperAuditor(t *testing.T) {
 	all, one := bus.Auditor{Name: "all"}, bus.Auditor{Name: "one", Session: "S1"}
 	var creds []*bus.Credentials
 	var users []string

@@ -46,11 +46,11 @@ func flip(t *testing.T, file string, at int) {
 	}
 }
 
-// TestDamagedStore changes a stopped store. At the next start the pump must
+// TestTamperStore changes a stopped store. At the next start the pump must
 // either refuse with store_damage (the journal is intact) or put right what it
 // can; afterwards a store made again equals the journal. It never goes on with
 // a stream that differs.
-func TestDamagedStore(t *testing.T) {
+func TestTamperStore(t *testing.T) {
 	find := func(t *testing.T, file, text string) int {
 		t.Helper()
 		b, err := os.ReadFile(file)

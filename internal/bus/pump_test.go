@@ -83,7 +83,7 @@ func TestPumpEndsWithItsJournal(t *testing.T) {
 
 // IN-03: a crash between journal append and publish, and between publish and
 // acknowledgement (RC-39, RC-40), stores each record exactly once.
-func TestPumpResumes(t *testing.T) {
+func TestTamperPump(t *testing.T) {
 	for name, restart := range map[string]bool{"IN-03_RC-39_pump_only": false, "RC-40_with_the_store": true} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -181,7 +181,7 @@ func TestDeletedStoreIsMadeAgainFromTheJournal(t *testing.T) {
 
 // RC-36: a stream deleted and made again at a higher sequence is shown, and
 // filled again from the journal.
-func TestRecreatedStream(t *testing.T) {
+func TestTamperStream(t *testing.T) {
 	t.Run("RC-36_first_seq", func(t *testing.T) {
 		b, j := open(t, bus.Options{Dir: t.TempDir()}), openJournal(t, t.TempDir())
 		fill(t, j, 0, 20)
@@ -291,7 +291,7 @@ func TestStreamAhead(t *testing.T) {
 }
 
 // RC-42: somebody writes to a session of this node while the pump runs.
-func TestLiveFence(t *testing.T) {
+func TestTamperLive(t *testing.T) {
 	t.Run("RC-42_second_writer", func(t *testing.T) {
 		b, j := open(t, bus.Options{Dir: t.TempDir()}), openJournal(t, t.TempDir())
 		add(t, j, receipt(1, 0))
@@ -320,7 +320,7 @@ func TestOtherNodesAreLeftAlone(t *testing.T) {
 
 // RC-37: max_msgs lowered, also in a store that is stopped; discard, age and
 // rewriting settings likewise.
-func TestDriftThatLosesStopsThePump(t *testing.T) {
+func TestTamperSettings(t *testing.T) {
 	cases := map[string]struct {
 		stream string
 		change func(*jetstream.StreamConfig)

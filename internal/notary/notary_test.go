@@ -427,7 +427,7 @@ func TestWaitGivenUp(t *testing.T) {
 }
 
 // RC-44: the clock may jump; the chain's times do not.
-func TestClockJump(t *testing.T) {
+func TestTamperClock(t *testing.T) {
 	t.Run("RC-44_clock_jump", func(t *testing.T) {
 		n, _ := fresh(t)
 		c := n.open("S1")

@@ -406,7 +406,7 @@ func TestCanary(t *testing.T) {
 
 // RC-41: power cuts at any moment of a busy log. What a caller was told is
 // durable is in the chains of the next start, and everything verifies.
-func TestPowerCut(t *testing.T) {
+func TestTamperPowerCut(t *testing.T) {
 	t.Run("RC-41_power_cut", func(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
 			disk := &faultfs.FS{}
