@@ -159,6 +159,7 @@ func New(o Options) (*UI, error) {
 	u.page("POST /ui/sessions/{id}/retry", u.retry)
 	u.page("GET /ui/receipts", u.receipts)
 	u.page("GET /ui/receipts/{id}/{seq}", u.receipt)
+	u.page("POST /ui/receipts/{id}/{seq}/reveal", u.revealAction)
 	u.page("GET /ui/events", u.events)
 	u.page("GET /ui/events/{id}", u.event)
 	u.page("POST /ui/events/{id}/reveal", u.reveal)

@@ -57,9 +57,12 @@ func (a *API) files() {
 			}
 			return errors.Join(err, r.Close())
 		})
-	file(a, read, "receipt-action", "/v1/receipts/{id}/action", "The action that a decision receipt judged, without bodies and values; kept for 30 days", "application/json", "action.json",
+	file(a, read, "receipt-action", "/v1/receipts/{id}/action", "The action that a decision receipt judged, without bodies and values, in the client's words; kept for 30 days; reading it is a receipt too, but for the machine's own user on the socket", "application/json", "action.json",
 		func(ctx context.Context, in *ByID, w io.Writer) error {
 			b, err := a.o.View.Action(ctx, in.ID)
+			if err == nil {
+				err = a.reveal(ctx, "", in.ID)
+			}
 			if err != nil {
 				return err
 			}

@@ -149,11 +149,18 @@ func (a *API) reviews() {
 	}) (view.Mark, error) {
 		return r.Mark(ctx, in.ID, in.Body.Status, in.Body.Reason, in.Body.Expires, callerOf(ctx).Actor)
 	})
-	get(a, "explain-decision", "/v1/sessions/{id}/receipts/{seq}/explain", "One decision rule by rule; what was judged is in the client's words", func(ctx context.Context, in *struct {
+	get(a, "explain-decision", "/v1/sessions/{id}/receipts/{seq}/explain", "One decision rule by rule; what was judged is in the client's words, and reading it is a receipt too, but for the machine's own user on the socket", func(ctx context.Context, in *struct {
 		ByID
 		Seq string `path:"seq" maxLength:"64" doc:"number in the session, or leaf"`
 	}) (review.Trace, error) {
-		return r.Explain(ctx, in.ID, in.Seq)
+		t, err := r.Explain(ctx, in.ID, in.Seq)
+		if err == nil && len(t.Action) > 0 {
+			err = a.reveal(ctx, "", t.Receipt.Leaf)
+		}
+		if err != nil {
+			return review.Trace{}, err
+		}
+		return t, nil
 	})
 	post(a, reviewing, "simulate-bundle", "/v1/simulations", "Judge past actions again under a candidate in hard mode", http.StatusOK, func(ctx context.Context, in *struct {
 		Since   time.Time `query:"since"`

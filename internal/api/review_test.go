@@ -32,7 +32,7 @@ func (c *commands) Suggest(_ context.Context, id string) (review.Ladder, error) 
 }
 
 func (c *commands) Explain(_ context.Context, session, which string) (review.Trace, error) {
-	return review.Trace{}, c.note("explain %s %s", session, which)
+	return review.Trace{Receipt: view.Receipt{Leaf: "leaf-" + which, Payload: []byte("null")}, Action: []byte(`{"path":"/alert(2)"}`)}, c.note("explain %s %s", session, which)
 }
 
 func (c *commands) Simulate(_ context.Context, yaml []byte, w review.Window) (review.Simulation, error) {
@@ -240,6 +240,7 @@ func TestRevealIsWrittenDown(t *testing.T) {
 	for name, c := range map[string]struct{ path, shows, did string }{
 		"event": {"/v1/events/" + url.PathEscape(eventID(1)), "alert(1)", `reveal "" ` + eventID(1)},
 		"logs":  {"/v1/sessions/" + sessionID(1) + "/logs", "transcript of", `reveal "fix" ` + sessionID(1)},
+		"trace": {"/v1/sessions/" + sessionID(1) + "/receipts/1/explain", "alert(2)", `reveal "" leaf-1`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, body := b.do(http.MethodGet, c.path, "", bearer(text))
