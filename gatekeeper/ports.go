@@ -123,4 +123,12 @@ type Door interface {
 type Inside struct {
 	Env   map[string]string // variables; the session's own win over these
 	Files map[string][]byte // under /gatehouse, by base name; event files win over these
+	// Mounts are folders that the door's mediators fill while the session runs.
+	Mounts []sandbox.Mount
+}
+
+// Starter is a Door that has something to do right before the agent starts, once
+// the sandbox is proven. It bounds its own time and reports its own failures.
+type Starter interface {
+	Start(ctx context.Context)
 }

@@ -158,6 +158,7 @@ type recorder struct {
 
 	mu      sync.Mutex
 	seen    Counts
+	before  uint64                 // effects that the agent had no part in
 	writing map[receipts.Hash]bool // decisions whose forwarding is an effect
 }
 
@@ -226,4 +227,21 @@ func (r *recorder) counts() Counts {
 	return r.seen
 }
 
-func (r *recorder) effect() bool { return r.counts().Effects > 0 }
+// begin counts what was done so far as nothing of the agent's.
+func (r *recorder) begin() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.before = r.seen.Effects
+}
+
+func (r *recorder) effect() bool {
+	if r == nil {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seen.Effects > r.before
+}

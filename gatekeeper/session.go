@@ -263,7 +263,7 @@ func (s *session) inSandbox() (out ending, err error) {
 	if refused, err := s.prove(box); err != nil || refused.code != "" {
 		return refused, err
 	}
-	return s.agent(box, shut)
+	return s.agent(box, door, shut)
 }
 
 func (s *session) spec(give delivered) sandbox.Spec {
@@ -296,6 +296,7 @@ func (s *session) openDoor(give delivered, spec *sandbox.Spec) (shut func(reason
 	// What the session itself gives wins: a mediator can't take its place.
 	inside := door.Inside()
 	spec.Env, spec.Files = under(spec.Env, inside.Env), under(spec.Files, inside.Files)
+	spec.Mounts = append(spec.Mounts, inside.Mounts...)
 	var once sync.Once
 	return func(reason string) {
 		once.Do(func() {
@@ -417,7 +418,11 @@ func (s *session) setLevel(level int) {
 }
 
 // agent runs the agent to its end, its timeout, or the session's.
-func (s *session) agent(box sandbox.Sandbox, shut func(string)) (ending, error) {
+func (s *session) agent(box sandbox.Sandbox, door Door, shut func(string)) (ending, error) {
+	if first, ok := door.(Starter); ok {
+		first.Start(s.ctx)
+	}
+	s.recorder.begin()
 	timeout := time.Duration(s.choice.Bundle.Session.Timeout)
 	ctx, cancel := context.WithTimeout(s.ctx, timeout+runSlack)
 	defer cancel()

@@ -147,9 +147,19 @@ func (o *openDoor) Inside() gatekeeper.Inside {
 	for _, m := range o.mediations {
 		maps.Copy(in.Env, m.Inside.Env)
 		maps.Copy(in.Files, m.Inside.Files)
+		in.Mounts = append(in.Mounts, m.Inside.Mounts...)
 	}
 	maps.Copy(in.Env, o.Environment())
 	return in
+}
+
+// Start has the mediators do what comes right before the agent.
+func (o *openDoor) Start(ctx context.Context) {
+	for _, m := range o.mediations {
+		if m.Start != nil {
+			m.Start(ctx)
+		}
+	}
 }
 
 // Close ends the exit, then what its mediators hold, and gives up the enforcers.

@@ -296,10 +296,12 @@ call a scm.comment '{"number":7,"body":"hello"}'
 call a scm.comment '{"number":7,"body":"hello"}'
 call b scm.pr.create '{"head":"gatehouse/one","title":"x"}'
 call c scm.run.logs '{"job":5}'
+cat "$GATEHOUSE_INBOX/job-5.log" "$GATEHOUSE_INBOX/README"
+echo x > "$GATEHOUSE_INBOX/job-5.log" || echo the inbox is read-only
 call d scm.run.logs '{"job":6}'
 curl -sS http://gatehouse.internal/agent/v1/operations
 `)
-	for _, want := range []string{`"id":9`, "operation_not_listed", "FAIL: a test", "not one of its stores", `"name":"scm.artifact.get"`} {
+	for _, want := range []string{`"id":9`, "operation_not_listed", "FAIL: a test", "not one of its stores", `"name":"scm.artifact.get"`, "\nFAIL: a test\n", "untrusted text", "the inbox is read-only"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in:\n%s", want, out)
 		}
@@ -446,15 +448,16 @@ func TestPullThroughTheAPI(t *testing.T) {
 	}
 }
 
-// TestOnEnd: what a bundle lists under on_end is done once the agent is gone,
-// under a decision of its own, however the agent ended.
-func TestOnEnd(t *testing.T) {
+// TestOnStartAndEnd: what a bundle lists under on_start is said before the agent
+// starts, and what stands under on_end once it is gone, each under a decision of
+// its own, however the agent ended. Neither is an effect of the agent's.
+func TestOnStartAndEnd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: starts a node and sandboxes")
 	}
 	w := newGitHub(t)
 	w.ids["acme/shop"] = "1" // as the node lists it
-	said := make(chan string, 1)
+	said := make(chan string, 2)
 	w.rest["GET /repos/acme/shop/issues/7/comments"] = func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprint(rw, "[]") }
 	w.rest["POST /repos/acme/shop/issues/7/comments"] = func(rw http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
@@ -463,19 +466,21 @@ func TestOnEnd(t *testing.T) {
 		fmt.Fprint(rw, `{"id":9}`)
 	}
 	dir := nodeDir(t)
-	n := newLiveNodeOn(t, dir, w.connect(dir), strings.Replace(heldBundle(`exit 7`), "  task: go\n", "  task: go\n  on_end: [scm.comment]\n", 1)+"operations: [scm.comment]\n")
+	n := newLiveNodeOn(t, dir, w.connect(dir), strings.Replace(heldBundle(`exit 0`), "  task: go\n", "  task: go\n  on_start: [scm.comment]\n  on_end: [scm.comment]\n", 1)+"operations: [scm.comment]\n")
 	n.args = []string{"--dev"}
 	n.start()
 	run := failure(1)
 	run.body = bytes.Replace(run.body, []byte(`"pull_requests":[]`), []byte(`"pull_requests":[{"id":70,"number":7,"base":{"repo":{"id":1}},"head":{"repo":{"id":1}}}]`), 1)
 	n.settled(n.deliver(run)...)
-	select {
-	case text := <-said:
-		if !strings.Contains(text, "has ended: failed.") {
-			t.Errorf("said %s", text)
+	for _, want := range []string{"has started.", "has ended: no_effect."} {
+		select {
+		case text := <-said:
+			if !strings.Contains(text, want) {
+				t.Errorf("said %s, want %q", text, want)
+			}
+		case <-time.After(patience):
+			t.Fatal("nothing was said")
 		}
-	case <-time.After(patience):
-		t.Fatal("nothing was said")
 	}
 	n.until("without a token", func() bool { return len(w.alive()) == 0 })
 	n.stop()

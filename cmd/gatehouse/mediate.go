@@ -25,8 +25,9 @@ type mediator interface {
 
 // mediation is one mediator's part of one session's door.
 type mediation struct {
-	Routes []door.Route      // asked in the mediators' order
-	Inside gatekeeper.Inside // variables and files that clients inside need
+	Routes []door.Route              // asked in the mediators' order
+	Inside gatekeeper.Inside         // variables and files that clients inside need
+	Start  func(ctx context.Context) // right before the agent starts, nil for nothing
 	Close  func(code string) error
 
 	// Agent are further resources of the agent's endpoint, by the first part of

@@ -45,6 +45,7 @@ var stores = []string{"**.blob.core.windows.net", "**.actions.githubusercontent.
 type desks struct {
 	hubs     []hub
 	services *services
+	mark     secret.Value // key of the marks under what sessions write
 	log      *slog.Logger
 
 	mu   sync.Mutex
@@ -72,7 +73,11 @@ func newDesks(p parts, g *gits) (*desks, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &desks{services: services, log: p.log, open: map[string]*operations.Desk{}}
+	mark, err := markKey(p.state)
+	if err != nil {
+		return nil, err
+	}
+	d := &desks{services: services, mark: mark, log: p.log, open: map[string]*operations.Desk{}}
 	g.desks = d
 	node := &node{notary: p.notary, log: p.log}
 	for i, h := range g.hosts {
@@ -128,6 +133,10 @@ func (d *desks) Mediate(_ context.Context, s gatekeeper.DoorSpec, g *enforcers.G
 	if err != nil {
 		return mediation{}, err
 	}
+	inbox, inside, err := inboxOf(s)
+	if err != nil {
+		return mediation{}, err
+	}
 	for _, h := range d.hubs {
 		at := slices.IndexFunc(h.host.Repositories, func(r git.Repository) bool { return r.ID == s.Subject.Repository })
 		if at < 0 {
@@ -135,7 +144,7 @@ func (d *desks) Mediate(_ context.Context, s gatekeeper.DoorSpec, g *enforcers.G
 		}
 		owner, name, _ := strings.Cut(h.host.Repositories[at].Name, "/")
 		hub := operations.GitHub{
-			Owner: owner, Name: name, Began: time.Now(), Download: h.download,
+			Owner: owner, Name: name, Began: time.Now(), Download: h.download, MarkKey: d.mark, Inbox: inbox,
 			Pushable: func(ref string) bool {
 				return slices.ContainsFunc(refs, func(p string) bool { return git.MatchRef(p, ref) })
 			},
@@ -159,7 +168,9 @@ func (d *desks) Mediate(_ context.Context, s gatekeeper.DoorSpec, g *enforcers.G
 	d.open[s.Session] = desk
 	d.mu.Unlock()
 	return mediation{
-		Agent: map[string]door.Handler{"operations": door.HandlerFunc(func(w http.ResponseWriter, r *door.Request) { desk.ServeHTTP(w, r.Request) })},
+		Inside: inside,
+		Start:  func(ctx context.Context) { d.start(ctx, s, desk) },
+		Agent:  map[string]door.Handler{"operations": door.HandlerFunc(func(w http.ResponseWriter, r *door.Request) { desk.ServeHTTP(w, r.Request) })},
 		Close: func(reason string) error {
 			d.mu.Lock()
 			delete(d.open, s.Session)

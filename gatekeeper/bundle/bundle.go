@@ -116,6 +116,8 @@ type Session struct {
 	Concurrency *Concurrency `yaml:"concurrency,omitempty"`
 	// Children lets the session start sessions of other bundles that this one covers.
 	Children *Children `yaml:"children,omitempty"`
+	// OnStart lists operations that Gatehouse runs right before the agent starts.
+	OnStart []string `yaml:"on_start,omitempty" validate:"unique,dive,operation"`
 	// OnEnd lists operations that Gatehouse runs when the session has ended, however it ended.
 	OnEnd []string `yaml:"on_end,omitempty" validate:"unique,dive,operation"`
 }

@@ -134,6 +134,9 @@ func (b *Bundle) sessionLack(o *Bundle) string {
 			return "session.children is wider"
 		}
 	}
+	if !subset(t.OnStart, s.OnStart) {
+		return "session.on_start adds an operation"
+	}
 	if !subset(t.OnEnd, s.OnEnd) {
 		return "session.on_end adds an operation"
 	}

@@ -35,6 +35,7 @@ session:
   timeout: 10m
   concurrency: {key: repository.id, max: 2}
   children: {bundles: [child], max: 2, depth: 1}
+  on_start: [scm.comment]
   on_end: [scm.comment]
 credentials: {compatibility: {reason: old client, expires: 2030-01-01}}
 egress:
@@ -96,6 +97,7 @@ var widened = map[string]func(b *bundle.Bundle){
 	"session.children.bundles":   func(b *bundle.Bundle) { b.Session.Children.Bundles = []string{"child", "other"} },
 	"session.children.max":       func(b *bundle.Bundle) { b.Session.Children.Max++ },
 	"session.children.depth":     func(b *bundle.Bundle) { b.Session.Children.Depth++ },
+	"session.on_start":           func(b *bundle.Bundle) { b.Session.OnStart = []string{"scm.comment", "scm.pr.create"} },
 	"session.on_end":             func(b *bundle.Bundle) { b.Session.OnEnd = []string{"scm.comment", "scm.pr.create"} },
 	"credentials": func(b *bundle.Bundle) {
 		b.Credentials.Weaker.Expires.Time = b.Credentials.Weaker.Expires.Add(time.Second)

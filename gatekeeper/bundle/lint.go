@@ -42,7 +42,7 @@ const (
 	LintSharedWritableMount   = "shared_writable_mount"  // a child mounts something for writing
 	LintPrivateMount          = "private_mount"          // a mount holds the node's own secrets or lies among them
 	LintCheckoutWithoutGit    = "checkout_without_git"   // `workspace.checkout` without `git`
-	LintOnEndNotListed        = "on_end_not_listed"      // `on_end` names an operation that `operations` does not
+	LintOnEndNotListed        = "on_end_not_listed"      // `on_start` or `on_end` names an operation that `operations` does not
 	LintNeverStarts           = "never_starts"           // warning: nothing in `match`, so only a parent can start it
 	LintAcceptsBelowMember    = "accepts_below_member"   // warning: `accepts` is below member, which shadow mode does not admit without `shadow_outsiders`
 	LintEntityWithoutIdentity = "entity_missing"         // a ref holds `{entity}`, and the event is about nothing
@@ -251,11 +251,8 @@ func (l *linter) session() {
 			l.add(LintPrivateMount, "/session/mounts/"+strconv.Itoa(i), "mount a folder that has none of them", "%s holds the node's own secrets", m.Source)
 		}
 	}
-	for i, op := range s.OnEnd {
-		if !slices.Contains(l.b.Operations, op) {
-			l.add(LintOnEndNotListed, "/session/on_end/"+strconv.Itoa(i), "add it to operations", "%s is not among the bundle's operations", op)
-		}
-	}
+	l.listed("on_start", s.OnStart)
+	l.listed("on_end", s.OnEnd)
 	if s.Children == nil {
 		return
 	}
@@ -403,4 +400,13 @@ func near(s string, known func(func(string) bool)) string {
 		return fmt.Sprintf("did you mean %q?", n)
 	}
 	return ""
+}
+
+// listed finds operations of a field that operations does not list.
+func (l *linter) listed(field string, all []string) {
+	for i, op := range all {
+		if !slices.Contains(l.b.Operations, op) {
+			l.add(LintOnEndNotListed, "/session/"+field+"/"+strconv.Itoa(i), "add it to operations", "%s is not among the bundle's operations", op)
+		}
+	}
 }

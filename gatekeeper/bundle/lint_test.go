@@ -80,6 +80,7 @@ func TestLint(t *testing.T) {
 		"compatibility_over":      {src: with("credentials: {compatibility: {reason: x, expires: 2026-01-01}}"), code: bundle.LintExpired, pointer: "/credentials/compatibility/expires"},
 		"deliver_unknown":         {src: session(", deliver: [/workflow_run/nam]"), code: bundle.LintDeliverUnknown, pointer: "/session/deliver/0", hint: `"/workflow_run/name"`, warning: true},
 		"checkout_without_git":    {src: session(", workspace: {checkout: true}"), code: bundle.LintCheckoutWithoutGit, pointer: "/session/workspace/checkout"},
+		"on_start_not_listed":     {src: session(", on_start: [scm.comment]"), code: bundle.LintOnEndNotListed, pointer: "/session/on_start/0"},
 		"on_end_not_listed":       {src: session(", on_end: [scm.comment]"), code: bundle.LintOnEndNotListed, pointer: "/session/on_end/0"},
 		"unknown_child":           {src: session(", children: {bundles: [lint-fix]}"), code: bundle.LintUnknownBundle, pointer: "/session/children/bundles/0"},
 		"child_not_covered":       {src: session(", children: {bundles: [wide]}"), code: bundle.LintBundleNotCovered, pointer: "/session/children/bundles/0", msg: "egress[0]"},

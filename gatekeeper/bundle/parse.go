@@ -139,6 +139,7 @@ func (s *Session) normalize() {
 		def(&c.Max, 1)
 		def(&c.Depth, 1)
 	}
+	slices.Sort(s.OnStart)
 	slices.Sort(s.OnEnd)
 }
 
