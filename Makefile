@@ -14,7 +14,7 @@ PKGS    := ./...
 # The race detector needs cgo and doubles build times: `make check` goes without.
 export CGO_ENABLED ?= 0
 
-.PHONY: help setup build demo check test soak lint bench dist verifyjs verifyjs-check policies policies-check sdk-test fuzz clean cross test-race test-ui test-agents screenshots pages
+.PHONY: help setup build demo check test soak lint soak-crash bench dist verifyjs verifyjs-check policies policies-check sdk-test fuzz clean cross test-race test-ui test-agents screenshots pages
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
@@ -74,6 +74,9 @@ dist: verifyjs-check ## the auditor's verifiers for release, with their digests,
 
 soak: setup build ## the full counts written in the issues; takes hours
 	GATEHOUSE_SOAK=1 CGO_ENABLED=1 $(GO) test -race -timeout 6h $(PKGS)
+
+soak-crash: setup build ## the soak of kill -9 alone, SOAK_TIME (50m) at a time; bin/soak-crash counts its 100 rounds over several runs
+	GATEHOUSE_SOAK=1 GATEHOUSE_SOAK_TIME=$${SOAK_TIME:-50m} GATEHOUSE_SOAK_COUNT=$(CURDIR)/bin/soak-crash CGO_ENABLED=1 $(GO) test -race -count=1 -run '^TestCrash$$' -v -timeout 6h ./cmd/gatehouse
 
 bench: ## JSON lines {"name","ours","base","ratio","unit"}
 	@scripts/bench

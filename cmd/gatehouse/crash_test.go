@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -31,21 +34,82 @@ func TestCrash(t *testing.T) {
 		t.Skip("SKIPPED in short mode: kill -9 under deliveries and sandboxes takes minutes; make test runs 5 rounds, make soak 100")
 	}
 	t.Parallel()
-	rounds := 5
-	if os.Getenv("GATEHOUSE_SOAK") != "" {
-		rounds = 100
-		// A soak that was cut short says so in its log.
-		if n, err := strconv.Atoi(os.Getenv("GATEHOUSE_SOAK_ROUNDS")); err == nil && n >= 2 {
-			t.Logf("soak: %d rounds instead of %d", n, rounds)
-			rounds = n
-		}
-	}
+	s := soakOf(t, 5, 100)
 	c := newCrash(t)
-	for round := range rounds {
+	round := 0
+	for ; s.more(round); round++ {
 		c.round(round)
 	}
 	c.finish()
 	c.verify()
+	s.count(round)
+}
+
+// soak is how many rounds one run makes. A long count may be done in several
+// runs, each with a node of its own that is verified whole.
+type soak struct {
+	t     *testing.T
+	left  int       // rounds of the count that no earlier run made
+	done  int       // those that one did
+	until time.Time // no round begins later, zero = no bound
+	file  string    // keeps done, "" = nothing is counted
+}
+
+// leastRounds is one of each kind.
+const leastRounds = 2
+
+// soakOf is few rounds, or many in a soak: GATEHOUSE_SOAK_ROUNDS is another
+// count, GATEHOUSE_SOAK_TIME a time after which none begins, and
+// GATEHOUSE_SOAK_COUNT a file that counts rounds over several runs.
+func soakOf(t *testing.T, few, many int) *soak {
+	t.Helper()
+	s := &soak{t: t, left: few}
+	if os.Getenv("GATEHOUSE_SOAK") == "" {
+		return s
+	}
+	s.left = many
+	if n, err := strconv.Atoi(os.Getenv("GATEHOUSE_SOAK_ROUNDS")); err == nil && n >= leastRounds {
+		t.Logf("soak: %d rounds instead of %d", n, many)
+		s.left = n
+	}
+	if text := os.Getenv("GATEHOUSE_SOAK_TIME"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.until = time.Now().Add(d)
+	}
+	if s.file = os.Getenv("GATEHOUSE_SOAK_COUNT"); s.file != "" {
+		b, err := os.ReadFile(s.file)
+		if err == nil {
+			s.done, err = strconv.Atoi(strings.TrimSpace(string(b)))
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if s.left -= s.done; s.left <= 0 {
+			t.Skipf("SKIPPED: all %d rounds are made, as %s says", s.done, s.file)
+		}
+		s.left = max(s.left, leastRounds)
+	}
+	return s
+}
+
+// more reports whether another round follows so many.
+func (s *soak) more(made int) bool {
+	return made < leastRounds || made < s.left && (s.until.IsZero() || time.Now().Before(s.until))
+}
+
+// count adds the rounds of this run, which all went well.
+func (s *soak) count(made int) {
+	s.t.Helper()
+	if s.t.Failed() || s.file == "" {
+		return
+	}
+	s.t.Logf("soak: %d rounds in this run, %d in all", made, s.done+made)
+	if err := os.WriteFile(s.file, fmt.Appendln(nil, s.done+made), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // What one round sends, and how long the node is away.
