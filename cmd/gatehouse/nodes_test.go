@@ -5,7 +5,10 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
+	"syscall"
 	"testing"
 
 	"gatehouse/internal/journal"
@@ -13,13 +16,18 @@ import (
 	"gatehouse/receipts"
 )
 
-// TestTwoNodes is M-27: two nodes share NATS servers and one consumer. Whoever
-// takes an event from the stream, it is judged once, on one node, whichever node
-// it came to; and each node's log verifies by itself.
-func TestTwoNodes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("short: nats-server and two nodes")
-	}
+// twoNodes is two nodes that share NATS servers and one consumer, and what was
+// delivered to them.
+type twoNodes struct {
+	t     *testing.T
+	nodes []*liveNode
+	keys  []*notary.Keys
+	run   int
+	want  map[string]string // event -> how it must be judged, once
+}
+
+func newTwoNodes(t *testing.T) *twoNodes {
+	t.Helper()
 	const quietAgent = `apiVersion: gatehouse/v1
 kind: Bundle
 name: work
@@ -30,20 +38,19 @@ session: {agent: {command: {argv: [/bin/sh, -c, "echo done > /gatehouse/out/resu
 `
 	nats := newNATS(t)
 	shared := fmt.Sprintf("nats: {url: %q, creds: %q}\n", "nats://"+nats.addr, nats.node)
-	var nodes []*liveNode
+	w := &twoNodes{t: t, keys: make([]*notary.Keys, 2), want: map[string]string{}}
 	for i := range 2 {
 		peer := fmt.Sprintf("nodes: [{keyset: peer.note, root: %q}]\n", "${PEER}")
-		nodes = append(nodes, newNamedNode(t, nodeDir(t), fmt.Sprintf("node-%d", i+1), shared+peer, quietAgent))
+		w.nodes = append(w.nodes, newNamedNode(t, nodeDir(t), fmt.Sprintf("node-%d", i+1), shared+peer, quietAgent))
 	}
-	keys := make([]*notary.Keys, 2)
-	for i, n := range nodes {
+	for i, n := range w.nodes {
 		var err error
-		if keys[i], err = notary.LoadKeys(n.path("state", "keys")); err != nil {
+		if w.keys[i], err = notary.LoadKeys(n.path("state", "keys")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for i, n := range nodes {
-		other := keys[1-i]
+	for i, n := range w.nodes {
+		other := w.keys[1-i]
 		n.write("peer.note", string(other.Note()))
 		b, err := os.ReadFile(n.path("gatehouse.yaml"))
 		if err != nil {
@@ -52,39 +59,95 @@ session: {agent: {command: {argv: [/bin/sh, -c, "echo done > /gatehouse/out/resu
 		n.write("gatehouse.yaml", string(bytes.Replace(b, []byte("${PEER}"), []byte(other.RootFingerprint()), 1)))
 		n.start()
 	}
+	return w
+}
 
-	var all, starts []string
+// deliver sends one delivery to a node, every other one of a kind that starts a
+// session.
+func (w *twoNodes) deliver(node int) {
+	w.t.Helper()
+	w.run++
+	p, want := quiet(w.run), "refused no_match"
+	if w.run%2 == 1 {
+		p, want = failure(w.run), "admitted "
+	}
+	w.want[w.nodes[node].deliver(p)[0]] = want
+}
+
+// settled waits until each of these nodes sees the whole of both.
+func (w *twoNodes) settled(nodes ...int) {
+	w.t.Helper()
+	for _, i := range nodes {
+		w.nodes[i].settled(slices.Collect(maps.Keys(w.want))...)
+	}
+}
+
+// TestTwoNodes is M-27: two nodes share NATS servers and one consumer. Whoever
+// takes an event from the stream, it is judged once, on one node, whichever node
+// it came to; and each node's log verifies by itself.
+func TestTwoNodes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: nats-server and two nodes")
+	}
+	w := newTwoNodes(t)
 	for run := range 12 {
-		p := quiet(run + 1)
-		if run%2 == 0 {
-			p = failure(run + 1)
-		}
-		id := nodes[run%4/2].deliver(p)[0]
-		if all = append(all, id); run%2 == 0 {
-			starts = append(starts, id)
-		}
+		w.deliver(run % 4 / 2)
 	}
-	for _, n := range nodes { // each sees the whole of both
-		n.settled(all...)
-	}
-	for _, n := range nodes {
+	w.settled(0, 1)
+	w.verify()
+}
+
+// TestTamperTwoNodes stops one of two nodes for a while, with events of the
+// shared consumer in its hands (RC-42): the other one goes on, and when the
+// first wakes up nothing is judged twice, no log forks and none has a gap.
+func TestTamperTwoNodes(t *testing.T) {
+	t.Run("RC-42_paused_beside_another", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("short: nats-server and two nodes")
+		}
+		w := newTwoNodes(t)
+		for run := range 8 {
+			w.deliver(run % 2)
+		}
+		paused := w.nodes[0].cmd.Process // in the middle of its work
+		if err := paused.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = paused.Signal(syscall.SIGCONT) })
+		for range 6 {
+			w.deliver(1)
+		}
+		if err := paused.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		for run := range 4 {
+			w.deliver(run % 2)
+		}
+		w.settled(0, 1)
+		w.verify()
+	})
+}
+
+// verify stops the nodes and reads their journals.
+func (w *twoNodes) verify() {
+	w.t.Helper()
+	for _, n := range w.nodes {
 		n.stop()
 	}
-
 	judged := map[string][]string{} // event -> node and state
-	for i, n := range nodes {
-		log := notary.New(notary.Options{Node: fmt.Sprintf("node-%d", i+1), Keys: keys[i]})
-		j, err := journal.Open(n.path("state", "journal"), journal.Options{Seal: log.Seal, PrivateKey: keys[i].NodeKey().Reveal()})
+	for i, n := range w.nodes {
+		log := notary.New(notary.Options{Node: fmt.Sprintf("node-%d", i+1), Keys: w.keys[i]})
+		j, err := journal.Open(n.path("state", "journal"), journal.Options{Seal: log.Seal, PrivateKey: w.keys[i].NodeKey().Reveal()})
 		if err != nil {
-			t.Fatal(err)
+			w.t.Fatal(err)
 		}
 		defer j.Close()
-		if err := log.Start(t.Context(), j); err != nil {
-			t.Fatal(err)
+		if err := log.Start(w.t.Context(), j); err != nil {
+			w.t.Fatal(err)
 		}
 		for group, err := range j.Groups(0) {
 			if err != nil {
-				t.Fatal(err)
+				w.t.Fatal(err)
 			}
 			for _, rec := range group {
 				if rec.Kind != journal.KindReceipt {
@@ -92,7 +155,7 @@ session: {agent: {command: {argv: [/bin/sh, -c, "echo done > /gatehouse/out/resu
 				}
 				r, err := receipts.Decode(rec.Data)
 				if err != nil {
-					t.Fatal(err)
+					w.t.Fatal(err)
 				}
 				if r.Type == receipts.TypeSessionOpen {
 					judged[r.Open.Event] = append(judged[r.Open.Event], fmt.Sprintf("node-%d %s %s", i+1, r.Open.State, r.Open.Code))
@@ -100,26 +163,19 @@ session: {agent: {command: {argv: [/bin/sh, -c, "echo done > /gatehouse/out/resu
 			}
 		}
 		var file bytes.Buffer
-		if err := log.Export(t.Context(), &file, notary.Filter{}); err != nil {
-			t.Fatal(err)
+		if err := log.Export(w.t.Context(), &file, notary.Filter{}); err != nil {
+			w.t.Fatal(err)
 		}
-		if res := receipts.Verify(&file, receipts.Options{Root: keys[i].RootFingerprint(), Checkpoint: log.Head()}); res.Exit != receipts.ExitComplete {
-			t.Errorf("node-%d: exit %d %s: %+v", i+1, res.Exit, res.Class, res.FirstBad)
+		if res := receipts.Verify(&file, receipts.Options{Root: w.keys[i].RootFingerprint(), Checkpoint: log.Head()}); res.Exit != receipts.ExitComplete {
+			w.t.Errorf("node-%d: exit %d %s: %+v", i+1, res.Exit, res.Class, res.FirstBad)
 		}
 	}
-	want := map[string]string{}
-	for _, id := range all {
-		want[id] = "refused no_match"
-	}
-	for _, id := range starts {
-		want[id] = "admitted "
-	}
-	for id, says := range want {
+	for id, says := range w.want {
 		if got := judged[id]; len(got) != 1 || got[0][len("node-1 "):] != says {
-			t.Errorf("event %s was judged %q, want once %q", id, got, says)
+			w.t.Errorf("event %s was judged %q, want once %q", id, got, says)
 		}
 	}
-	if len(judged) != len(all) {
-		t.Errorf("%d events judged, %d delivered: %v", len(judged), len(all), judged)
+	if len(judged) != len(w.want) {
+		w.t.Errorf("%d events judged, %d delivered: %v", len(judged), len(w.want), judged)
 	}
 }
