@@ -154,6 +154,13 @@ func (w *gitHub) serveAPI(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// minted lists what was asked of every token.
+func (w *gitHub) minted() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.bodies)
+}
+
 // alive lists the tokens that nobody revoked.
 func (w *gitHub) alive() []string {
 	w.mu.Lock()
@@ -395,6 +402,46 @@ func TestPushAfterKill(t *testing.T) {
 	n.stop()
 	if got := w.tip("acme/shop", "gatehouse/cut"); got != tip || tip == "" {
 		t.Errorf("the branch went from %q to %q", tip, got)
+	}
+}
+
+// TestTokensAtTheEnd is M-19: however a session ends, its tokens are revoked, and
+// none stands in what its receipts say.
+func TestTokensAtTheEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: starts a node and sandboxes")
+	}
+	w := newGitHub(t)
+	w.ids["acme/shop"] = "1" // as the node lists it
+	for name, c := range map[string]struct {
+		script, timeout string
+		end             func(n *liveNode)
+	}{
+		"M-19_completion": {script: `true`, timeout: "10m"},
+		"M-19_failure":    {script: `exit 7`, timeout: "10m"},
+		"M-19_timeout":    {script: `sleep 600`, timeout: "15s"},
+		"M-19_cancel": {script: `sleep 600`, timeout: "10m", end: func(n *liveNode) {
+			n.until("holding a token", func() bool { return len(w.alive()) > 0 })
+			n.gatehouse(exitOK, "session", "kill", n.sessions()[0].ID)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			minted := len(w.minted())
+			dir := nodeDir(t)
+			n := newLiveNodeOn(t, dir, w.connect(dir), strings.Replace(heldBundle(`git ls-remote "$GATEHOUSE_REPOSITORY"; `+c.script), "timeout: 10m", "timeout: "+c.timeout, 1))
+			n.args = []string{"--dev"}
+			n.start()
+			ids := n.deliver(failure(1))
+			if c.end != nil {
+				c.end(n)
+			}
+			n.settled(ids...)
+			n.until("without a token", func() bool { return len(w.alive()) == 0 })
+			n.stop()
+			if len(w.minted()) == minted {
+				t.Error("no token was minted")
+			}
+		})
 	}
 }
 

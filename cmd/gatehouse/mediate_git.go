@@ -127,7 +127,7 @@ func scmCredentials(p parts, c config.Connection) (*git.Credentials, authority.A
 	if err != nil {
 		return nil, to, problem.Wrap(err, problem.ConfigInvalid, at+".host: want the host of the repositories", "")
 	}
-	o := git.CredentialOptions{Connection: c.Name, Git: to, Static: c.Credential.Value(), Receipt: credentialReceipt(p.notary), Keep: keepPrivate(p.journal, tokenSubject)}
+	o := git.CredentialOptions{Connection: c.Name, Git: to, Static: c.Credential.Value(), Receipt: credentialReceipt(p.notary), Guard: guard(p.notary), Keep: keepPrivate(p.journal, tokenSubject)}
 	switch c.Provider {
 	case "github":
 		node := &node{notary: p.notary, log: p.log}
@@ -170,6 +170,18 @@ func keepPrivate(j *journal.Journal, subject string) func(context.Context, []byt
 	return func(ctx context.Context, b []byte) error {
 		_, err := j.AppendReserved(journal.Record{Kind: journal.KindPrivate, Subject: subject, Data: b}).Wait(ctx)
 		return err
+	}
+}
+
+// guard keeps a session's credential out of its receipts (M-22).
+func guard(n *notary.Notary) func(string, secret.Value) {
+	return func(session string, v secret.Value) {
+		if strings.HasPrefix(session, askSession) {
+			return // it has no chain
+		}
+		if chain, err := n.Resume(session); err == nil {
+			chain.Guard(v)
+		}
 	}
 }
 

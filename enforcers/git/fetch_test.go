@@ -49,10 +49,43 @@ func TestFetch(t *testing.T) {
 	t.Run("sibling_may_be_read", func(t *testing.T) {
 		s.must("", "clone", "-q", url+"acme/docs", filepath.Join(t.TempDir(), "docs"))
 	})
+	t.Run("submodules", func(t *testing.T) { // each address is a decision of its own
+		for name, c := range map[string]struct {
+			address string
+			ok      bool
+		}{
+			"sibling": {"../docs.git", true}, "EG-84_other": {"../other.git", false}, "EG-84_unlisted": {url + "acme/unlisted.git", false},
+		} {
+			t.Run(name, func(t *testing.T) {
+				branch := "with-" + name
+				work := t.TempDir()
+				run(t, "", nil, "clone", "-q", w.bare("acme/shop"), work)
+				write(t, filepath.Join(work, ".gitmodules"), "[submodule \"sub\"]\n\tpath = sub\n\turl = "+c.address+"\n")
+				base := c.address[strings.LastIndex(c.address, "/")+1:]
+				run(t, work, nil, "update-index", "--add", "--cacheinfo", "160000,"+w.tip("acme/"+strings.TrimSuffix(base, ".git"), "main")+",sub")
+				run(t, work, nil, "add", ".gitmodules")
+				run(t, work, nil, "commit", "-q", "-m", "sub")
+				run(t, work, nil, "push", "-q", "origin", "HEAD:refs/heads/"+branch)
+				asked := len(s.inject.asked())
+				out, err := s.git("", "clone", "-q", "-b", branch, "--recurse-submodules", url+"acme/shop.git", filepath.Join(t.TempDir(), "shop"))
+				if (err == nil) != c.ok || !c.ok && !strings.Contains(out, "repository_not_listed") {
+					t.Errorf("%v\n%s", err, out)
+				}
+				for _, a := range s.inject.asked()[asked:] {
+					if a != "git.fetch "+shopID && a != "git.fetch "+docsID {
+						t.Errorf("a credential was asked for: %s", a)
+					}
+				}
+			})
+		}
+	})
 	t.Run("placeholder_is_taken_out", func(t *testing.T) {
 		s.must("", "-c", "http.extraHeader="+basic(placeholder), "ls-remote", url+"acme/shop.git")
 	})
 	for _, d := range s.rec.of(enforcers.GitFetch) {
+		if d.Action.Fetch.Repository == otherID || d.Action.Fetch.Repository == "" {
+			continue // of the submodules
+		}
 		if !d.Decision.Passed || !d.Durable || d.Action.Connection != "github-main" {
 			t.Errorf("%s: passed %t, durable %t, connection %q", d.Action.ID, d.Decision.Passed, d.Durable, d.Action.Connection)
 		}

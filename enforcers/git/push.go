@@ -105,7 +105,7 @@ func (m *Mediator) push(w http.ResponseWriter, r *door.Request, h *host, reposit
 	if p == nil {
 		code := reason(d)
 		unpack := "ok"
-		if strings.HasPrefix(code, "pack_") {
+		if strings.HasPrefix(code, "pack_") || len(req.commands) == 0 {
 			unpack = code
 		}
 		if d.Receipt.IsZero() {

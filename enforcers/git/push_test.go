@@ -164,6 +164,7 @@ func TestPushRefused(t *testing.T) {
 			tip := run(t, dir, nil, "commit-tree", "-m", "x", tree)
 			return s.git(dir, "push", "origin", tip+":refs/heads/gatehouse/a")
 		}, code: quarantine.Broken},
+		"deep_delta":   {do: deep, limits: quarantine.Limits{Depth: 3}, code: quarantine.TooDeep},
 		"zip_bomb":     {do: changed("zeros", strings.Repeat("0", 4<<20)), limits: quarantine.Limits{Object: 1 << 20}, code: quarantine.TooLarge},
 		"placeholder":  {do: changed("env", "TOKEN="+placeholder+"\n"), code: quarantine.Canary},
 		"too_large":    {do: changed("random", random(64<<10)), most: 4 << 10, code: git.CodePushSize},
@@ -210,6 +211,22 @@ func TestPushRefused(t *testing.T) {
 			})
 		}
 	}
+}
+
+// deep pushes a file whose versions are deltas upon deltas.
+func deep(t *testing.T, s *session) (string, error) {
+	t.Helper()
+	dir := s.clone()
+	lines := make([]string, 20)
+	for i := range lines {
+		lines[i] = fmt.Sprintf("%x", random(200))
+	}
+	for i := range lines { // each is nearest to its neighbour
+		lines[i] = fmt.Sprintf("%x", random(200))
+		s.commit(dir, "deep", strings.Join(lines, "\n"))
+	}
+	s.must(dir, "repack", "-q", "-a", "-d", "-f", "--depth=50", "--window=50")
+	return s.git(dir, "push", "origin", "HEAD:refs/heads/gatehouse/a")
 }
 
 // pushed pushes a new commit to the given refs.

@@ -63,7 +63,10 @@ type CredentialOptions struct {
 	// the token: it must be stored so that nobody but the node reads it.
 	Keep    func(ctx context.Context, record []byte) error
 	Receipt Receipt
-	Clock   func() time.Time // nil = time.Now
+	// Guard is told of every credential before its first use for a session, so that
+	// it stands in none of its receipts. nil = nobody looks.
+	Guard func(session string, v secret.Value)
+	Clock func() time.Time // nil = time.Now
 }
 
 // Times of tokens: one is replaced a little before it ends, and revoking waits
@@ -242,6 +245,9 @@ func (c *Credentials) mint(ctx context.Context, h *holder, m *minted, session st
 		if ended {
 			return secret.Value{}, problem.New(enforcers.CodeRevoked, "the session has ended", "")
 		}
+	}
+	if c.o.Guard != nil {
+		c.o.Guard(session, token.Value)
 	}
 	if err := c.o.Receipt(ctx, session, c.receipt(token, access, "issued"), false); err != nil {
 		return secret.Value{}, fmt.Errorf("couldn't write the receipt of a token: %w", err)

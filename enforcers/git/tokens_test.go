@@ -216,6 +216,28 @@ func TestTokens(t *testing.T) {
 			t.Errorf("receipts (-want +got):\n%s", diff)
 		}
 	})
+	t.Run("M-22_guarded", func(t *testing.T) { // before its receipt, and so before its first use
+		i := newIssuer()
+		o := i.options()
+		var guarded []string
+		o.Guard = func(session string, v secret.Value) {
+			if len(i.receipts) != len(guarded) {
+				t.Errorf("%d receipts, %d guarded", len(i.receipts), len(guarded))
+			}
+			guarded = append(guarded, session+" "+string(v.Reveal()))
+		}
+		c, err := git.NewCredentials(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Open("s-1", shop, nil)
+		token(t, c, "", git.Read)
+		token(t, c, "", git.Read)
+		token(t, c, "", git.Write)
+		if diff := cmp.Diff([]string{"s-1 ghs_token0001", "s-1 ghs_token0002"}, guarded); diff != "" {
+			t.Errorf("guarded (-want +got):\n%s", diff)
+		}
+	})
 	t.Run("M-11_static", func(t *testing.T) {
 		i := newIssuer()
 		o := i.options()
