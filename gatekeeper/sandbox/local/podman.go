@@ -64,6 +64,9 @@ func newPodman(program, run string) (*podman, error) {
 	if err := errors.Join(os.MkdirAll(p.dir, 0o700), os.MkdirAll(filepath.Dir(p.runroot), 0o700)); err != nil {
 		return nil, fmt.Errorf("oci provider: %w", err)
 	}
+	if err := p.sweep(); err != nil {
+		return nil, fmt.Errorf("oci provider: %w", err)
+	}
 	storage := fmt.Sprintf("[storage]\ndriver = \"vfs\"\ngraphroot = %q\nrunroot = %q\n", filepath.Join(p.dir, "root"), p.runroot)
 	for name, text := range map[string]string{"containers.conf": "", "storage.conf": storage, "mounts.conf": ""} {
 		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600); err != nil {
@@ -72,6 +75,32 @@ func newPodman(program, run string) (*podman, error) {
 	}
 	return p, nil
 }
+
+// sweep removes what podman knows of containers below folders that are gone, and
+// notes whose this provider's is.
+func (p *podman) sweep() error {
+	all, err := filepath.Glob(filepath.Join(filepath.Dir(p.runroot), "*"))
+	if err != nil {
+		return err
+	}
+	for _, at := range all {
+		owner, err := os.ReadFile(filepath.Join(at, ownerFile))
+		if err != nil {
+			continue // being made, or not ours
+		}
+		if _, err := os.Stat(string(owner)); errors.Is(err, os.ErrNotExist) {
+			if err := os.RemoveAll(at); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.MkdirAll(p.runroot, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(p.runroot, ownerFile), []byte(p.dir), 0o600)
+}
+
+const ownerFile = ".gatehouse"
 
 // env is podman's own environment; nothing of it reaches a container.
 func (p *podman) env() []string {
