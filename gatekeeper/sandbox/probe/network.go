@@ -34,6 +34,7 @@ var network = []attempt{
 	{"SB-12", "UDP to any other port", sandbox.NetworkClosed, rawUDP},
 	{"SB-15", "change addresses and routes", sandbox.NetworkClosed, changeNetwork},
 	{"SB-16", "sockets of the host", sandbox.FilesystemPrivate, hostSockets},
+	{"SB-16", "sockets and pipes in mounted folders", sandbox.FilesystemPrivate, mountedSockets},
 	{"SB-17", "another session's door", sandbox.DoorOnly, otherDoors},
 	{"SB-18", "the capture listener's own port", sandbox.DoorOnly, ownListener},
 	{"SB-19", "the own door by other socket types", sandbox.DoorOnly, doorTypes},
