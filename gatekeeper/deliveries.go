@@ -113,15 +113,15 @@ func (g *Gatekeeper) Credentials() error {
 	return problem.New(problem.ConnectionUnmediated, strings.Join(all, "; "), "name another connection, or write compatibility with a reason and an expiry")
 }
 
-// Weaker counts the bundles in force that are under compatibility.
-func (g *Gatekeeper) Weaker() int {
-	n := 0
+// Weaker names the bundles in force that are under compatibility.
+func (g *Gatekeeper) Weaker() []string {
+	var out []string
 	for _, b := range g.registry.known() {
 		if b.Credentials.Weaker != nil {
-			n++
+			out = append(out, b.Name)
 		}
 	}
-	return n
+	return out
 }
 
 // known returns the bundles in force as they were last read.

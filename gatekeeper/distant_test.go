@@ -1,12 +1,18 @@
 package gatekeeper
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"io"
+	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
 	"gatehouse/gatekeeper/bundle"
 	"gatehouse/gatekeeper/sandbox"
+	"gatehouse/gatekeeper/sandbox/openinspect"
 	"gatehouse/internal/problem"
 )
 
@@ -54,4 +60,75 @@ func TestDistantProvider(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOpenInspect: a provider that proves nothing is there for compatibility
+// alone. Every other bundle that names it is refused before anything is sent.
+func TestOpenInspect(t *testing.T) {
+	const compatibility = "credentials: {compatibility: {reason: moving over, expires: 2027-01-31}}\n"
+	const connection = "egress: [{host: api.example.com, connection: api}]\n"
+	cases := map[string]struct {
+		bundle string
+		code   problem.Code
+	}{
+		"compatibility":      {compatibility + connection, ""},
+		"credential_free":    {"credentials: credential_free\n", problem.ProviderCapabilityMissing},
+		"required":           {"credentials: required\n" + connection, problem.ConnectionUnmediated},
+		"hard":               {"mode: hard\n", problem.ProviderCapabilityMissing},
+		"hard_compatibility": {"mode: hard\n" + compatibility, problem.ProviderCapabilityMissing},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			h := &automation{}
+			p, err := openinspect.New(openinspect.Options{URL: &url.URL{Scheme: "https", Host: "inspect.example.com", Path: "/webhooks/automation/7"}, Calls: h, Put: h.put, Transcripts: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			source := strings.Replace(plus("fix-ci", c.bundle), "session: {", "session: {provider: openinspect, ", 1)
+			w := newWorld(t, []string{source}, withDoors(&doors{}), func(w *world) {
+				w.opts.Providers, w.opts.Unlimited = map[string]sandbox.Provider{"openinspect": p}, true
+				w.opts.Mediated = func(string) bool { return true }
+			})
+			id := w.take(failedRun("this"))
+			if c.code != "" {
+				w.wantStory(id, "open refused "+string(c.code)+", close refused")
+				if h.calls != 0 {
+					t.Errorf("%d requests were sent", h.calls)
+				}
+				return
+			}
+			r := w.ended(id)
+			w.wantStory(id, happy)
+			if h.calls != 1 || r.Reason != sandbox.Completed {
+				t.Errorf("%d requests, %+v", h.calls, r)
+			}
+			for _, rec := range w.log.receipts(id) {
+				switch {
+				case rec.Open != nil && (rec.Open.Policy != "compatibility" || rec.Open.Facts["credential.api"] != DeliveryRaw):
+					t.Errorf("session.open hides it: %s %v", rec.Open.Policy, rec.Open.Facts)
+				case rec.State != nil && rec.State.To == stateRunning && rec.State.Level != 0:
+					t.Errorf("observed at level %d, want 0", rec.State.Level)
+				case rec.Close != nil && len(rec.Close.Out) != 1:
+					t.Errorf("the close commits to %d files", len(rec.Close.Out))
+				}
+			}
+			if got := w.Weaker(); len(got) != 1 || got[0] != "fix-ci" {
+				t.Errorf("compatibility is shown of %v", got)
+			}
+		})
+	}
+}
+
+// automation is an Open-Inspect that starts a session for everything.
+type automation struct{ calls int }
+
+func (a *automation) RoundTrip(*http.Request) (*http.Response, error) {
+	a.calls++
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(`{"ok":true,"triggered":1,"skipped":0}`))}, nil
+}
+
+func (a *automation) put(r io.Reader) (string, int64, error) {
+	b, err := io.ReadAll(r)
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:]), int64(len(b)), err
 }

@@ -57,7 +57,7 @@ func bundleFiles(cfg *config.Config) ([]string, error) {
 func lintContext(cfg *config.Config, all map[string]*bundle.Bundle) bundle.LintContext {
 	lc := bundle.LintContext{
 		Endpoints: map[string]string{}, Connections: map[string]bundle.Connection{}, Repositories: map[string]string{},
-		Bundles: all, Providers: []string{"local"}, Internal: cfg.InternalNetworks, Now: time.Now(),
+		Bundles: all, Providers: providerNames(cfg), Internal: cfg.InternalNetworks, Now: time.Now(),
 		Sets: bundle.Sets(setsDir(cfg)), Kinds: vocabulary, Modules: modulesOf(cfg).has, Private: touches(cfg.Private()),
 	}
 	for _, e := range cfg.Endpoints {

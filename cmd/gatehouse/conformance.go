@@ -157,14 +157,23 @@ func (c *cli) printConformance(found *conformance) error {
 
 // conformanceProvider makes a provider that shares nothing with a running node.
 func conformanceProvider(cfg *config.Config, name string) (p sandbox.Provider, cleanup func(), err error) {
-	if name != "local" {
-		return nil, nil, usage(fmt.Sprintf("no provider %q is configured", name), "name one of providers: in the configuration")
+	switch {
+	case name == "remote" && cfg.Providers.Remote != nil:
+		return remoteForConformance(cfg)
+	case name != "local" && (name != "oci" || cfg.Providers.OCI == nil):
+		return nil, nil, usage(fmt.Sprintf("no provider %q is configured that could be judged", name), "name one of providers: in the configuration")
 	}
 	dir, err := os.MkdirTemp("", "gatehouse-conformance-")
 	if err != nil {
 		return nil, nil, err
 	}
-	if p, err = newLocal(cfg, state{dir: dir, run: filepath.Join(dir, "run")}, nil); err != nil {
+	s := state{dir: dir, run: filepath.Join(dir, "run")}
+	if name == "oci" {
+		p, err = newOCI(cfg, s, nil)
+	} else {
+		p, err = newLocal(cfg, s, nil)
+	}
+	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, nil, err
 	}

@@ -41,6 +41,16 @@ const (
 	agentInside = "/opt/gatehouse-conformance/agent"
 )
 
+// agentScriptInside does what the agent does where this program cannot be: it
+// prints a placeholderCall for each call.
+const agentScriptInside = `call() {
+  status=$(curl -sS -m 20 -o body -w '%{http_code}' -H "Authorization: Bearer $2" "https://$1/" 2>>body) || status=0
+  printf '{"host":"%s","status":%d,"body":"%s"}' "$1" "$status" "$(tr -cd 'A-Za-z0-9 ._-' < body)"
+}
+printf '['; call ` + boundHost + ` "$` + tokenIn + `"; printf ','; call ` + otherHost + ` "$` + tokenIn + `"
+if [ -n "$CONFORMANCE_FOREIGN" ]; then printf ','; call ` + boundHost + ` "$CONFORMANCE_FOREIGN"; fi
+printf ']'`
+
 const conformanceBundle = `apiVersion: gatehouse/v1
 kind: Bundle
 name: conformance
@@ -203,10 +213,14 @@ func (t *placeholderTrial) session(ctx context.Context, name, foreign string) (p
 		env[k] = v
 	}
 	var out bytes.Buffer
+	argv, mounts := []string{agentInside, "conformance", "agent"}, []sandbox.Mount{{Source: self, Path: agentInside}}
+	if _, distant := t.provider.(sandbox.Distant); distant {
+		argv, mounts = []string{"/bin/sh", "-c", agentScriptInside}, nil // it shows nothing of this machine
+	}
 	box, err := t.provider.Start(ctx, sandbox.Spec{
-		Session: name, Argv: []string{agentInside, "conformance", "agent"}, Env: env, Files: inside.Files, Trust: door.Trust(),
+		Session: name, Argv: argv, Env: env, Files: inside.Files, Trust: door.Trust(),
 		Timeout: time.Minute, Unlimited: true, Proxy: true, Witness: door, Output: &out, Canaries: []string{t.secret},
-		Mounts: []sandbox.Mount{{Source: self, Path: agentInside}},
+		Mounts: mounts,
 	}, door.Listener())
 	if err != nil {
 		return "", nil, nil, err

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -239,11 +240,14 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		}
 		providers[provider.Name()] = provider
 	}
+	if err := n.distantProviders(cfg, state, up, blobs, exits.dev, providers); err != nil {
+		return nil, err
+	}
 
 	// Who decides: gatekeeper.
 	if n.gk, err = newGatekeeper(ctx, cfg, n, gatekeeper.Options{
 		Dir: state.dir, Blobs: blobs, Providers: providers, Doors: exits, Dev: exits.dev, Lift: asked.lift, Log: o.log,
-		Images: imagesOf(cfg), Caches: cachesOf(cfg), Admitted: admittedTo(exits.mediators),
+		Images: imagesOf(cfg), Caches: cachesOf(cfg), Report: reportsOf(state, n.keys.Keyset), Admitted: admittedTo(exits.mediators),
 		Failures: failuresInARow, Mediated: inject.mediates, Delivered: func(d gatekeeper.Delivery) { metrics.Deliveries.WithLabelValues(d.Kind, d.Mode).Inc() },
 	}); err != nil {
 		return nil, err
@@ -257,7 +261,8 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 	health.Check("journal", n.journal.Err)
 	health.Check("bus", func() error { s := n.bus.Status(); return cmp.Or(s.Err, s.Waits) })
 	health.Check("credentials", n.gk.Credentials)
-	metrics.Gauge("bundles_compatibility", "Bundles in force under the credential policy compatibility.", func() float64 { return float64(n.gk.Weaker()) })
+	metrics.Gauge("bundles_compatibility", "Bundles in force under the credential policy compatibility.", func() float64 { return float64(len(n.gk.Weaker())) })
+	health.Note("compatibility", func() string { return strings.Join(n.gk.Weaker(), ", ") })
 	health.Check("streams", behind.err)
 	gauges(metrics, health, behind, n.notary, n.keys.Keyset())
 	n.do = commands{gk: n.gk, notary: n.notary, keys: n.keys, bus: n.bus, blobs: blobs, exits: exits, view: n.view}

@@ -248,6 +248,20 @@ type App struct {
 // Providers are the configured sandbox providers.
 type Providers struct {
 	Local *struct{} `yaml:"local,omitempty"`
+	// OCI runs sandboxes as containers of podman's, on this machine.
+	OCI *OCI `yaml:"oci,omitempty"`
+	// Remote is another machine that runs sandboxes: docs/sandbox.md.
+	Remote *Remote `yaml:"remote,omitempty"`
+	// OpenInspect starts sessions of an Open-Inspect deployment, which Gatehouse
+	// neither mediates nor observes: only bundles with credentials: compatibility
+	// may name it.
+	OpenInspect *OpenInspect `yaml:"openinspect,omitempty"`
+}
+
+// OCI is podman on this machine.
+type OCI struct {
+	// Podman is the program: podman in the PATH by default.
+	Podman string `yaml:"podman,omitempty"`
 }
 
 // Promotion rules how many people turn a bundle to hard.

@@ -196,3 +196,34 @@ connections: [{name: pkg, kind: http, host: packages.example.com, scheme: bearer
 		t.Errorf("got %v, hint %q", err, problem.HintOf(err))
 	}
 }
+
+// TestDistantProviders: what runs elsewhere is verified and has a credential, or
+// the node does not start.
+func TestDistantProviders(t *testing.T) {
+	t.Setenv("GH_TOKEN", "s3cret-canary")
+	const token = `token: "${env:GH_TOKEN}"`
+	cases := map[string]struct{ text, names string }{
+		"remote":              {`remote: {url: "https://boxes.example.com", ` + token + `, doors: "0.0.0.0:9443"}`, ""},
+		"remote_plain":        {`remote: {url: "http://boxes.example.com", ` + token + `, doors: "0.0.0.0:9443"}`, "not an https URL"},
+		"remote_without_door": {`remote: {url: "https://boxes.example.com", ` + token + `}`, "doors"},
+		"remote_no_token":     {`remote: {url: "https://boxes.example.com", doors: "0.0.0.0:9443"}`, "token is empty"},
+		"inspect":             {`openinspect: {url: "https://inspect.example.com/webhooks/automation/7", ` + token + `}`, ""},
+		"inspect_with_user":   {`openinspect: {url: "https://u@inspect.example.com/", ` + token + `}`, "not an https URL"},
+		"inspect_no_token":    {`openinspect: {url: "https://inspect.example.com/x"}`, "token is empty"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := Load(write(t, "providers: {local: {}, "+c.text+"}\n"))
+			if c.names == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if out, err := cfg.YAML(); err != nil || strings.Contains(string(out), "s3cret-canary") || !strings.Contains(string(out), "${env:GH_TOKEN}") {
+					t.Errorf("%v\n%s", err, out)
+				}
+			} else if err == nil || !strings.Contains(err.Error(), c.names) {
+				t.Errorf("%v, want %q", err, c.names)
+			}
+		})
+	}
+}

@@ -139,6 +139,12 @@ func (c *Config) Private() []string {
 	for _, n := range c.Notify {
 		add(n.Password)
 	}
+	if c.Providers.Remote != nil {
+		add(c.Providers.Remote.Token)
+	}
+	if c.Providers.OpenInspect != nil {
+		add(c.Providers.OpenInspect.Token)
+	}
 	if c.TLS != nil {
 		out = append(out, c.Path(c.TLS.Key))
 	}
@@ -162,6 +168,16 @@ func (c *Config) resolve(store Lookup) error {
 			if err := e.Secrets[k].resolve(fmt.Sprintf("endpoints[%d].secrets[%d]", i, k), c, store); err != nil {
 				return err
 			}
+		}
+	}
+	if r := c.Providers.Remote; r != nil {
+		if err := r.Token.resolve("providers.remote.token", c, store); err != nil {
+			return err
+		}
+	}
+	if o := c.Providers.OpenInspect; o != nil {
+		if err := o.Token.resolve("providers.openinspect.token", c, store); err != nil {
+			return err
 		}
 	}
 	if c.OIDC != nil {
@@ -219,6 +235,9 @@ func (c *Config) validate() error {
 		}
 	}
 	if _, err := c.CheckpointURLs(); err != nil {
+		return err
+	}
+	if err := c.validateProviders(); err != nil {
 		return err
 	}
 	if time.Duration(c.Retain) < minRetain {
@@ -295,6 +314,30 @@ func (c *Config) validateHook(where string, e Endpoint) error {
 		return c.bad(where+": an organization's hook is read under a token, not under an App", "use a connection with credential")
 	case h.Repository != "" && !slices.ContainsFunc(c.Repositories, func(r Repository) bool { return r.ID == h.Repository }):
 		return c.bad(where+": the hook's repository is not in repositories", "list its id and name there")
+	}
+	return nil
+}
+
+// validateProviders checks what every provider on another machine needs: a
+// place that can be verified, and a credential.
+func (c *Config) validateProviders() error {
+	place := func(at, raw string, token Secret) error {
+		u, err := url.Parse(raw)
+		switch {
+		case err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" || u.RawQuery != "":
+			return c.bad(at+".url is not an https URL without a user or a query", "")
+		case token.IsZero():
+			return c.bad(at+".token is empty", "use ${env:NAME}, ${file:PATH} or ${secret:NAME}")
+		}
+		return nil
+	}
+	if r := c.Providers.Remote; r != nil {
+		if err := place("providers.remote", r.URL, r.Token); err != nil {
+			return err
+		}
+	}
+	if o := c.Providers.OpenInspect; o != nil {
+		return place("providers.openinspect", o.URL, o.Token)
 	}
 	return nil
 }

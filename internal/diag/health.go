@@ -21,6 +21,12 @@ type Reason struct {
 type Health struct {
 	mu     sync.Mutex
 	checks []check
+	notes  []note
+}
+
+type note struct {
+	name string
+	f    func() string
 }
 
 type check struct {
@@ -35,6 +41,29 @@ func (h *Health) Check(name string, f func() error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.checks = append(h.checks, check{name, f})
+}
+
+// Note adds something that whoever asks for readiness should see although the
+// node is ready, for example a weaker policy. f is called like a check's; "" says
+// nothing.
+func (h *Health) Note(name string, f func() string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.notes = append(h.notes, note{name, f})
+}
+
+// Notes returns what the notes say, by name.
+func (h *Health) Notes() map[string]string {
+	h.mu.Lock()
+	notes := h.notes
+	h.mu.Unlock()
+	out := map[string]string{}
+	for _, n := range notes {
+		if said := n.f(); said != "" {
+			out[n.name] = scrub(said)
+		}
+	}
+	return out
 }
 
 // Reasons returns the failing checks, none when the node is ready.
@@ -61,7 +90,8 @@ func (h *Health) readyz(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(struct {
-		Ready   bool     `json:"ready"`
-		Reasons []Reason `json:"reasons"`
-	}{len(reasons) == 0, reasons})
+		Ready   bool              `json:"ready"`
+		Reasons []Reason          `json:"reasons"`
+		Notes   map[string]string `json:"notes,omitempty"`
+	}{len(reasons) == 0, reasons, h.Notes()})
 }

@@ -55,6 +55,12 @@ func TestReadyNamesItsReasons(t *testing.T) {
 	if code, body := get("/readyz"); code != http.StatusOK || strings.TrimSpace(body) != `{"ready":true,"reasons":[]}` {
 		t.Fatal(code, body)
 	}
+	weaker := "fix-ci, lint"
+	h.Note("compatibility", func() string { return weaker })
+	if code, body := get("/readyz"); code != http.StatusOK || strings.TrimSpace(body) != `{"ready":true,"reasons":[],"notes":{"compatibility":"fix-ci, lint"}}` {
+		t.Fatal(code, body)
+	}
+	weaker = ""
 	broken.Store(true)
 	code, body := get("/readyz")
 	if code != http.StatusServiceUnavailable {
