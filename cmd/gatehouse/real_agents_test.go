@@ -106,9 +106,67 @@ func TestRealAgents(t *testing.T) {
 			if code != exitOK || !strings.Contains(out, " completed (hard)") {
 				t.Errorf("exit %d:\n%s\nthe model was asked:\n%s", code, out, w.model.log())
 			}
-			w.done(out, file)
+			w.done(out)
 		})
 	}
+}
+
+// TestExampleScript runs the example of a plain script as it stands, without a
+// model, through the same task and world as the real agents.
+func TestExampleScript(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short: starts sandboxes")
+	}
+	w := newAgentWorld(t, &scripted{})
+	file := w.example("script")
+	out, code := w.run("run", "--dev", "-b", file, "--event", "event.json", "--kind", "workflow_run", "--mode", "hard", "--receipts", "receipts.gh")
+	if code != exitOK || !strings.Contains(out, " completed (hard)") || !hintOf.MatchString(out) {
+		t.Errorf("exit %d:\n%s", code, out)
+	}
+	w.outside(out, regexp.MustCompile(`^README of acme/shop\nchecked by a script\n$`))
+}
+
+// TestExamples: every example of an agent is a bundle that lints against the
+// configuration beside it.
+func TestExamples(t *testing.T) {
+	dir := nodeDir(t)
+	all, err := filepath.Glob(filepath.Join("..", "..", "examples", "agents", "*.yaml"))
+	if err != nil || len(all) < 7 {
+		t.Fatalf("%d files, %v", len(all), err)
+	}
+	for _, file := range all {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, filepath.Base(file)), string(b))
+	}
+	key, err := os.ReadFile(appKey(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range all {
+		name := filepath.Base(file)
+		if name == "gatehouse.yaml" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), binary, "-c", "gatehouse.yaml", "bundle", "lint", name)
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), "GATEHOUSE_GITHUB_SECRET=0123456789abcdef0123456789abcdef", "ANTHROPIC_KEY=a", "OPENAI_KEY=o", "GEMINI_KEY=g", "GITHUB_APP_KEY="+string(key))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// appKey writes the key of an App that nobody has.
+func appKey(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	newGitHub(t).connect(dir)
+	return filepath.Join(dir, "app.pem")
 }
 
 // agentWorld is what an agent's session needs outside.
@@ -201,7 +259,7 @@ func (w *agentWorld) run(args ...string) (string, int) {
 }
 
 // done holds the outside and the receipts against the script.
-func (w *agentWorld) done(out, file string) {
+func (w *agentWorld) done(out string) {
 	w.t.Helper()
 	if len(w.model.tasks) == 0 || !strings.Contains(w.model.tasks[0], "CI failed on acme/shop, run 42.") {
 		w.t.Errorf("the agent did not say its task: %.2000q", w.model.tasks)
@@ -209,10 +267,16 @@ func (w *agentWorld) done(out, file string) {
 	if !strings.Contains(out, "the hint was: ") {
 		w.t.Errorf("no hint reported:\n%s", out)
 	}
+	w.outside(out, regexp.MustCompile(`^REPAIRED of acme/shop\n$`))
+}
+
+// outside holds what reached the outside, and the receipts, against the task.
+func (w *agentWorld) outside(out string, readme *regexp.Regexp) {
+	w.t.Helper()
 	refs, err := exec.CommandContext(w.t.Context(), "git", "-C", filepath.Join(w.root, "acme/shop.git"), "for-each-ref", "--format=%(refname)", "refs/heads/gatehouse/").Output()
 	if err != nil || !regexp.MustCompile(`^refs/heads/gatehouse/wf-42-[0-9a-f]{8}/fix\n$`).Match(refs) {
 		w.t.Errorf("pushed %q, %v", refs, err)
-	} else if text, err := exec.CommandContext(w.t.Context(), "git", "-C", filepath.Join(w.root, "acme/shop.git"), "show", strings.TrimSpace(string(refs))+":README").Output(); err != nil || string(text) != "REPAIRED of acme/shop\n" {
+	} else if text, err := exec.CommandContext(w.t.Context(), "git", "-C", filepath.Join(w.root, "acme/shop.git"), "show", strings.TrimSpace(string(refs))+":README").Output(); err != nil || !readme.Match(text) {
 		w.t.Errorf("the file is now %q, %v", text, err)
 	}
 	if w.pulls.Load() != 1 {
