@@ -214,6 +214,10 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 	if err != nil {
 		return 0, err
 	}
+	providers, err := runProviders(cfg, state{dir: dir, run: filepath.Join(dir, "run")}, blobs, provider, c.out)
+	if err != nil {
+		return 0, err
+	}
 	var replay *runReplay
 	if o.export != "" {
 		if replay, err = keepReplay(ctx, o.export, log); err != nil {
@@ -244,7 +248,7 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 	}
 	gk, err = gatekeeper.New(gatekeeper.Options{
 		Node: cfg.Node, Dir: dir, Journal: j, Notary: chains{n}, Blobs: blobs, Bundles: &memoryKV{},
-		Providers: map[string]sandbox.Provider{provider.Name(): &tee{provider, c.out}},
+		Providers: providers,
 		Doors:     exits, Upstreams: upstreamsOf(cfg), Mediated: inject.mediates,
 		Images: imagesOf(cfg), Caches: cachesOf(cfg),
 		Sets: lint.Sets, Repositories: lint.Repositories, Endpoints: lint.Endpoints, Lint: &lint,
