@@ -43,6 +43,8 @@ type gitHub struct {
 	live   map[string]gitHubTok // by token
 	held   chan struct{}        // closed once a push has landed whose answer is kept back
 	rest   map[string]http.HandlerFunc
+	static bool             // a live token may do everything
+	asked  []string         // paths at the host
 	large  http.HandlerFunc // Git LFS, under any live token for the repository
 }
 
@@ -93,6 +95,10 @@ func newGitHub(t *testing.T) *gitHub {
 		}
 		owner, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		name, _, _ := strings.Cut(rest, ".git")
+		if w.note(r) && ok {
+			cgi.ServeHTTP(rw, r)
+			return
+		}
 		if w.large != nil && ok && tok.repository == w.ids[owner+"/"+name] && strings.Contains(rest, "/info/lfs/") {
 			w.large(rw, r)
 			return

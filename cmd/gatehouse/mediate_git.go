@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"gatehouse/enforcers"
+	"gatehouse/enforcers/door"
 	"gatehouse/enforcers/git"
 	"gatehouse/enforcers/operations"
 	"gatehouse/enforcers/upstream"
@@ -78,7 +80,7 @@ func newGits(p parts) (*gits, error) {
 		if err != nil {
 			return nil, err
 		}
-		host := git.Host{Connection: c.Name, To: to}
+		host := git.Host{Connection: c.Name, To: to, Static: c.App == nil}
 		if host.Stores, err = storesOf(c); err != nil {
 			return nil, err
 		}
@@ -88,7 +90,6 @@ func newGits(p parts) (*gits, error) {
 				return nil, err
 			}
 			host.API, host.APIPath, host.GraphQLPath = api, strings.TrimSuffix(base.Path, "/"), "/graphql"
-			host.Static = c.App == nil
 			if host.APIPath != "" {
 				host.GraphQLPath = "/api/graphql" // an Enterprise Server's
 			}
@@ -303,7 +304,7 @@ func (m *gits) Mediate(_ context.Context, s gatekeeper.DoorSpec, _ *enforcers.Ga
 			inside.Env["GH_TOKEN"] = string(placeholder.Reveal())
 		}
 	}
-	return mediation{Routes: one.Routes(), Inside: inside, Close: func(string) error {
+	return mediation{Routes: one.Routes(), Inside: inside, Agent: map[string]door.Handler{"scm-credentials": scmCredential(placeholder, s)}, Close: func(string) error {
 		ctx, cancel := context.WithTimeout(context.Background(), revokeWithin)
 		defer cancel()
 		var errs []error
@@ -312,6 +313,24 @@ func (m *gits) Mediate(_ context.Context, s gatekeeper.DoorSpec, _ *enforcers.Ga
 		}
 		return errors.Join(append(errs, os.RemoveAll(dir))...)
 	}}, nil
+}
+
+// scmCredential answers the credential helpers of other systems in the form of
+// Open-Inspect's. What they get is the placeholder.
+func scmCredential(placeholder secret.Value, s gatekeeper.DoorSpec) door.Handler {
+	return door.HandlerFunc(func(w http.ResponseWriter, r *door.Request) {
+		if r.Method != http.MethodPost {
+			w.Header().Set("Allow", http.MethodPost)
+			http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"username": "x-access-token", "password": string(placeholder.Reveal()),
+			"expires_at_epoch_ms": s.Opened.Add(time.Duration(s.Bundle.Session.Timeout)).UnixMilli(),
+		})
+	})
 }
 
 // createPull has scm.pr.create open a pull request. The same request twice is the

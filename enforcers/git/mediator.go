@@ -43,7 +43,8 @@ type Host struct {
 	APIPath     string
 	GraphQLPath string
 	// Static says that the connection's credential is one that nobody narrowed to a
-	// repository. GraphQL is closed then: its fields lead from one to another.
+	// repository. GraphQL is closed then: its fields lead from one to another. So is
+	// whatever else of the host is neither git nor an API that is known here.
 	Static bool
 	// Stores are where the connection's host keeps large files besides itself: an
 	// LFS address that leads anywhere else is refused.
@@ -186,6 +187,9 @@ func (m *Mediator) credentials(r *door.Request) string {
 // plain handles what is not git: pages, archives, files. It would use the
 // connection, so that in no mode a repository is read past the policy (EG-85).
 func (m *Mediator) plain(w http.ResponseWriter, r *door.Request, h *host, code string) {
+	if h.Static && code == "" { // M-11: the token reaches whatever its owner does
+		code = CodeAPIPlace
+	}
 	a := r.Action()
 	a.Connection, a.HardSet = h.Connection, code
 	m.carry(w, r, a, Target{Access: Look})

@@ -259,7 +259,8 @@ type setup struct {
 	gh      bool          // github.com has the repositories too
 	static  bool          // the connection's credential is not narrowed
 	pull    func(context.Context, git.PullRequest) (string, error)
-	total   int64 // bytes of large files that may be uploaded
+	total   int64            // bytes of large files that may be uploaded
+	real    *git.Credentials // in place of the injector that counts
 }
 
 const pushBranches = `{"delete":false,"deny_paths":[".github/workflows/**",".gitmodules"],"force":false,"refs":["refs/heads/gatehouse/*"]}`
@@ -279,7 +280,11 @@ func open(t testing.TB, w *world, s setup) *session {
 	for k, v := range w.Upstreams() {
 		subs[netip.MustParseAddrPort(k)] = netip.MustParseAddrPort(v)
 	}
-	up, err := upstream.New(upstream.Options{Dev: &upstream.Dev{Upstreams: subs, DNS: netip.MustParseAddrPort(w.DNS.Addr()), Roots: w.roots}, Inject: in.inject})
+	var inject upstream.Injector = in.inject
+	if s.real != nil {
+		inject = s.real
+	}
+	up, err := upstream.New(upstream.Options{Dev: &upstream.Dev{Upstreams: subs, DNS: netip.MustParseAddrPort(w.DNS.Addr()), Roots: w.roots}, Inject: inject})
 	if err != nil {
 		t.Fatal(err)
 	}
