@@ -18,7 +18,26 @@ import (
 // is held to, with the real sandbox on the other side.
 func TestConformance(t *testing.T) {
 	p, _ := newMachine(t).node(t)
-	sandboxtest.Test(t, &sandboxtest.Suite{Provider: p, Base: sandbox.Spec{Unlimited: true}, Dir: t.TempDir(), Quick: testing.Short()})
+	suite := &sandboxtest.Suite{Provider: p, Base: sandbox.Spec{Unlimited: true}, Dir: t.TempDir(), Quick: testing.Short()}
+	shims := 0
+	for _, c := range suite.Run(t.Context()) {
+		t.Run(c.ID+"_"+strings.ReplaceAll(c.Name, " ", "_"), func(t *testing.T) {
+			// Without root the shim is the agents' own user, and that must be found.
+			want := true
+			if c.ID == "RM-01" {
+				shims++
+			}
+			if c.ID == "RM-01" || strings.HasPrefix(c.Evidence, "RM-01 ") {
+				want = os.Geteuid() == 0
+			}
+			if passed := c.Outcome == sandbox.Passed || c.Outcome == sandbox.Absent; passed != want {
+				t.Errorf("%s: %s", c.Outcome, c.Evidence)
+			}
+		})
+	}
+	if shims != 1 {
+		t.Errorf("RM-01 was judged %d times", shims)
+	}
 }
 
 func bash(script string) []string { return []string{"/bin/bash", "-c", script} }
