@@ -22,7 +22,7 @@ help: ## list the targets
 setup: ## install what is missing (root on Debian or Ubuntu), else print exactly what to install
 	@scripts/setup
 
-build: ## build the three binaries into bin/
+build: ## build the binaries into bin/
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
 
 demo: ## a signed event, a hostile agent in a real sandbox, receipts verified
