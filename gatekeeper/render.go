@@ -187,7 +187,7 @@ func markdown(doc eventDoc, fence string) []byte {
 		}
 		if t.Cut {
 			line("")
-			line("It was cut; the whole has %d bytes.", t.Bytes)
+			line("%s was cut: %d of its %d bytes stand above.", datamark(t.Pointer), len(t.Untrusted), t.Bytes)
 		}
 	}
 	if doc.Payload != nil {

@@ -208,3 +208,11 @@ func TestArgv(t *testing.T) {
 		t.Errorf("command is %q", got)
 	}
 }
+
+// TestCutIsSaid: event.md says which text was cut, and how much of it stands there.
+func TestCutIsSaid(t *testing.T) {
+	md := string(markdown(eventDoc{Text: []textDoc{{Pointer: "/issue/body", Origin: "outsider", Bytes: 70000, Cut: true, Untrusted: "abc"}}}, "f00d"))
+	if want := "/issue/body was cut: 3 of its 70000 bytes stand above."; !strings.Contains(md, want) {
+		t.Errorf("no %q in:\n%s", want, md)
+	}
+}
