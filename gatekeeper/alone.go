@@ -15,7 +15,7 @@ import (
 // hard mode the version in force must cover it: it takes away and
 // gives nothing, to other bundles neither.
 func (g *Gatekeeper) Rollback(ctx context.Context, name, digest, reason string, by By) error {
-	if err := checkReason(reason); err != nil {
+	if err := CheckReason(reason); err != nil {
 		return err
 	}
 	g.applying.Lock()
@@ -67,7 +67,7 @@ func inForceNow(result string) bool { return result == ResultApplied || result =
 // Pause stops a bundle from starting sessions. One person may: events that it
 // would have taken are refused, and no wider bundle takes its place.
 func (g *Gatekeeper) Pause(ctx context.Context, name, reason string, by By) error {
-	if err := checkReason(reason); err != nil {
+	if err := CheckReason(reason); err != nil {
 		return err
 	}
 	g.applying.Lock()
@@ -91,7 +91,7 @@ func (g *Gatekeeper) Pause(ctx context.Context, name, reason string, by By) erro
 // may take events from a bundle that became hard meanwhile: then it waits for
 // approval like any widening. The Proposal is empty when nothing waits.
 func (g *Gatekeeper) Resume(ctx context.Context, name, reason string, by By) (Proposal, error) {
-	if err := checkReason(reason); err != nil {
+	if err := CheckReason(reason); err != nil {
 		return Proposal{}, err
 	}
 	g.applying.Lock()

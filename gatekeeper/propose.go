@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"gatehouse/gatekeeper/bundle"
+	"gatehouse/internal/canon"
 	"gatehouse/internal/problem"
 	"gatehouse/receipts"
 )
@@ -127,7 +128,7 @@ func (g *Gatekeeper) Propose(ctx context.Context, source []byte, reason string, 
 	if err != nil {
 		return Proposal{}, err
 	}
-	if err := checkReason(reason); err != nil {
+	if err := CheckReason(reason); err != nil {
 		return Proposal{}, err
 	}
 	g.applying.Lock()
@@ -154,7 +155,7 @@ func (g *Gatekeeper) Propose(ctx context.Context, source []byte, reason string, 
 // ProposeMode asks for another mode of a bundle, or of one of its enforcers. A
 // node whose promotions need one person alone applies it at once.
 func (g *Gatekeeper) ProposeMode(ctx context.Context, name, enforcer string, to bundle.Mode, reason string, by By) (Proposal, error) {
-	if err := checkReason(reason); err != nil {
+	if err := CheckReason(reason); err != nil {
 		return Proposal{}, err
 	}
 	if to != bundle.Shadow && to != bundle.Hard {
@@ -222,9 +223,14 @@ func (g *Gatekeeper) lint(b *bundle.Bundle, have map[string]*desired) []bundle.P
 	return bundle.Lint(b, lc)
 }
 
-func checkReason(reason string) error {
+// CheckReason refuses words that cannot stand in a receipt: none, too many, or
+// such that no receipt can hold.
+func CheckReason(reason string) error {
 	if strings.TrimSpace(reason) == "" || len(reason) > maxReason {
 		return problem.New(problem.Usage, fmt.Sprintf("a reason is needed, of at most %d bytes", maxReason), "say why in a sentence; it stands in the receipt")
+	}
+	if err := canon.CheckText(reason); err != nil {
+		return problem.Wrap(err, problem.Usage, "the reason holds what no receipt can", "write it as one line of plain text")
 	}
 	return nil
 }
@@ -417,7 +423,7 @@ func (g *Gatekeeper) enforce(ctx context.Context, name string, state *desired, t
 
 // Reject ends a proposal. Its own maker may take it back; that needs nobody else.
 func (g *Gatekeeper) Reject(ctx context.Context, id, reason string, by By) (Proposal, error) {
-	if err := checkReason(reason); err != nil {
+	if err := CheckReason(reason); err != nil {
 		return Proposal{}, err
 	}
 	g.applying.Lock()

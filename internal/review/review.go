@@ -137,9 +137,6 @@ func (r *Review) Group(ctx context.Context, id string) (view.GroupDetail, error)
 	return d, err
 }
 
-// maxReason bounds the words that stand in a receipt for ever.
-const maxReason = 500
-
 // Mark says what a group means: kept (expected to stay blocked), noise, or new
 // again. A kept group may have an end. The mark is a receipt of the control chain.
 func (r *Review) Mark(ctx context.Context, id, status, reason string, expires time.Time, by gatekeeper.By) (view.Mark, error) {
@@ -151,10 +148,13 @@ func (r *Review) Mark(ctx context.Context, id, status, reason string, expires ti
 	switch {
 	case status != view.StatusKept && status != view.StatusNoise && status != view.StatusNew:
 		return view.Mark{}, problem.New(problem.Usage, "a group is marked kept, noise or new", "")
-	case status != view.StatusNew && reason == "" || len(reason) > maxReason:
-		return view.Mark{}, problem.New(problem.Usage, "a mark needs a reason of at most 500 bytes", "say why in a sentence; it stands in the receipt")
 	case !expires.IsZero() && !expires.After(now):
 		return view.Mark{}, problem.New(problem.Usage, "the mark would end before it begins", "")
+	}
+	if status != view.StatusNew || reason != "" {
+		if err := gatekeeper.CheckReason(reason); err != nil {
+			return view.Mark{}, err
+		}
 	}
 	x := map[string]string{view.XGroup: id, view.XStatus: status}
 	m := view.Mark{Status: status, Reason: reason, By: by.Name, Time: now}

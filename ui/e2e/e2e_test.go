@@ -43,6 +43,11 @@ func TestUI(t *testing.T) {
 	}
 	config, hooks, key := demo(t, bin)
 	send(t, hooks, key)
+	// A proposal that waits has a page of its own. No receipt can hold an escape.
+	out, err := exec.Command(bin, "-c", config, "bundle", "promote", "fix-failing-ci-shadow", "--reason", strings.ReplaceAll(hostile, "\x1b", "")).CombinedOutput()
+	if !bytes.Contains(out, []byte("needs          2 people")) {
+		t.Fatalf("propose: %v\n%s", err, out)
+	}
 	link, err := exec.Command(bin, "-c", config, "login").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +68,7 @@ func TestUI(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd.Env = append(os.Environ(), "E2E_MODULES="+abs, "ROOT="+keys.RootFingerprint())
-	out, err := cmd.CombinedOutput()
+	out, err = cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil || !bytes.HasSuffix(out, []byte("\nok\n")) {
 		t.Fatal(err)

@@ -31,6 +31,8 @@ await tell("/deny/500");
 await shows(503);
 check(await page.locator("#timeline tbody tr").count() === 200, "the page does not keep to its bound");
 
+if (process.env.SCREENSHOTS) await page.screenshot({ path: `${process.env.SCREENSHOTS}/sessions-live-1280-light.png`, fullPage: true });
+
 // A pause holds what is shown, and going on catches up.
 await page.keyboard.press(".");
 check(await page.getAttribute("[data-pause]", "aria-pressed") === "true", "the key does not pause");
