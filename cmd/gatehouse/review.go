@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,7 +70,8 @@ func setNames(dir fs.FS) []string {
 		return nil // the pattern is right; a folder that can't be read names nothing
 	}
 	for i, f := range files {
-		files[i] = strings.TrimSuffix(f, ".yaml")
+		files[i], _, _ = strings.Cut(strings.TrimSuffix(f, ".yaml"), "@")
 	}
-	return files
+	slices.Sort(files)
+	return slices.Compact(files)
 }

@@ -2,9 +2,7 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,21 +74,17 @@ func (c *cli) setAdd() *cobra.Command {
 				return err
 			}
 			dir := cfg.Path(cfg.Sets)
-			path := filepath.Join(dir, set.Name+".yaml")
-			old, err := os.ReadFile(path)
-			switch {
-			case errors.Is(err, fs.ErrNotExist):
-				err = os.MkdirAll(dir, 0o755)
-			case err == nil && string(old) != string(src) && !replace:
-				return problem.New(problem.Conflict, path+" exists and is another one", "look at it, then use --replace, or choose another --name")
-			}
+			path := filepath.Join(dir, set.File())
+			others, err := bundle.SetFiles(setsDir(cfg), set.Name)
 			if err != nil {
-				return problem.Wrap(err, problem.ConfigInvalid, "couldn't write the set", "")
+				return problem.Wrap(err, problem.ConfigInvalid, "couldn't read the sets", "")
 			}
-			if string(old) != string(src) {
-				if err := replaceFile(path, src); err != nil {
-					return problem.Wrap(err, problem.ConfigInvalid, "couldn't write the set", "")
-				}
+			others = slices.DeleteFunc(others, func(f string) bool { return f == set.File() })
+			if len(others) > 0 && !replace {
+				return problem.New(problem.Conflict, filepath.Join(dir, others[0])+" exists and is another one", "look at it, then use --replace, or choose another --name")
+			}
+			if err := writeSet(dir, path, src, others); err != nil {
+				return problem.Wrap(err, problem.ConfigInvalid, "couldn't write the set", "")
 			}
 			if c.output != "table" {
 				return c.json(setRow(set))
@@ -108,6 +102,24 @@ func (c *cli) setAdd() *cobra.Command {
 	f.StringVar(&name, "name", "", "name of the set (default: the kind)")
 	f.BoolVar(&replace, "replace", false, "replace the set of that name")
 	return cmd
+}
+
+// writeSet writes a set's file, and removes those it takes the place of only when
+// it is there: until then a bundle that names the set is refused, never judged by
+// the wrong one.
+func writeSet(dir, path string, src []byte, others []string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := replaceFile(path, src); err != nil {
+		return err
+	}
+	for _, f := range others {
+		if err := os.Remove(filepath.Join(dir, f)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // placesOf returns the hosts that the command line names, or what the machine's
@@ -174,14 +186,10 @@ func (c *cli) setList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			files, err := filepath.Glob(filepath.Join(cfg.Path(cfg.Sets), "*.yaml"))
-			if err != nil {
-				return err
-			}
 			sets := bundle.Sets(setsDir(cfg))
 			var all []setLine
-			for _, f := range files {
-				set, err := sets.Set(strings.TrimSuffix(filepath.Base(f), ".yaml"))
+			for _, name := range setNames(setsDir(cfg)) {
+				set, err := sets.Set(name)
 				if err != nil {
 					return err
 				}

@@ -208,6 +208,35 @@ func TestSets(t *testing.T) {
 			}
 		})
 	}
+	t.Run("file_names", func(t *testing.T) {
+		set, err := bundle.ParseSet([]byte(npmSet))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := func(src string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(src)} }
+		edited := strings.Replace(npmSet, "registry.", "other.", 1)
+		for name, c := range map[string]struct {
+			dir fstest.MapFS
+			msg string
+		}{
+			"by_hand":        {fstest.MapFS{"npm.yaml": file(npmSet)}, ""},
+			"with_digest":    {fstest.MapFS{set.File(): file(npmSet)}, ""},
+			"edited":         {fstest.MapFS{set.File(): file(edited)}, "not what its name says"},
+			"two":            {fstest.MapFS{set.File(): file(npmSet), "npm.yaml": file(npmSet)}, "2 egress sets"},
+			"none":           {fstest.MapFS{"npm2.yaml": file(npmSet)}, "no egress set npm"},
+			"another_inside": {fstest.MapFS{"npm.yaml": file(strings.Replace(npmSet, "name: npm", "name: other", 1))}, "says name: other"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				got, err := bundle.Sets(c.dir).Set("npm")
+				switch {
+				case c.msg == "" && (err != nil || got.Digest() != set.Digest()):
+					t.Errorf("%v", err)
+				case c.msg != "" && (err == nil || !strings.Contains(err.Error(), c.msg)):
+					t.Errorf("error %v lacks %q", err, c.msg)
+				}
+			})
+		}
+	})
 	t.Run("name_is_no_path", func(t *testing.T) {
 		if _, err := sets.Set("../npm"); problem.CodeOf(err) != problem.ConfigInvalid {
 			t.Errorf("error %v", err)

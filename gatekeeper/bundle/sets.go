@@ -2,10 +2,11 @@ package bundle
 
 import (
 	"crypto/sha256"
-	"errors"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"strings"
 
 	"gatehouse/internal/problem"
 	"gatehouse/internal/strictyaml"
@@ -18,7 +19,7 @@ type Set struct {
 	APIVersion string `yaml:"apiVersion" validate:"required,eq=gatehouse/v1"`
 	// Kind is EgressSet.
 	Kind string `yaml:"kind" validate:"required,eq=EgressSet"`
-	// Name is the name that bundles use; the file is NAME.yaml.
+	// Name is the name that bundles use; the file is NAME@DIGEST.yaml, or NAME.yaml when it is written by hand.
 	Name string `yaml:"name" validate:"required,token"`
 	// Hosts are names, *.name or **.name.
 	Hosts []string `yaml:"hosts" validate:"required,min=1,max=256,unique"`
@@ -68,7 +69,30 @@ func (s *Set) Digest() [32]byte {
 	return sha256.Sum256(marshal(map[string]any{"name": s.Name, "rules": treeOf(s.rules)}))
 }
 
-// Sets resolves names to NAME.yaml in a folder.
+// File returns the name of the set's file: its own, and the beginning of its
+// digest, so that an edited set is not taken for the one it was.
+func (s *Set) File() string {
+	d := s.Digest()
+	return s.Name + "@" + hex.EncodeToString(d[:setDigest]) + ".yaml"
+}
+
+const setDigest = 8 // bytes of a digest in a file's name
+
+// SetFiles returns the files in a folder that hold a set of that name: one, when
+// all is well.
+func SetFiles(dir fs.FS, name string) ([]string, error) {
+	files, err := fs.Glob(dir, name+"@*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := fs.Stat(dir, name+".yaml"); err == nil {
+		files = append(files, name+".yaml")
+	}
+	return files, nil
+}
+
+// Sets resolves names to the one file of a set in a folder. A file with a digest
+// in its name must have it.
 func Sets(dir fs.FS) SetResolver { return setFolder{dir} }
 
 type setFolder struct{ dir fs.FS }
@@ -77,16 +101,28 @@ func (f setFolder) Set(name string) (*Set, error) {
 	if !tokenForm.MatchString(name) {
 		return nil, invalid(fmt.Sprintf("%q is not a set's name", name), "")
 	}
-	src, err := fs.ReadFile(f.dir, name+".yaml")
-	if errors.Is(err, fs.ErrNotExist) {
+	files, err := SetFiles(f.dir, name)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) > 1 {
+		return nil, invalid(fmt.Sprintf("there are %d egress sets %s: %s", len(files), name, strings.Join(files, ", ")), "keep one of them")
+	}
+	if len(files) == 0 {
 		return nil, problem.New(problem.NotFound, "there is no egress set "+name, "make it with gatehouse set add, or name hosts in the bundle")
 	}
+	src, err := fs.ReadFile(f.dir, files[0])
 	if err != nil {
 		return nil, problem.Wrap(err, problem.NotFound, "couldn't read the egress set "+name, "")
 	}
 	s, err := ParseSet(src)
-	if err == nil && s.Name != name {
-		return nil, invalid(fmt.Sprintf("%s.yaml says name: %s", name, s.Name), "a set's file is named after it")
+	switch {
+	case err != nil:
+		return nil, err
+	case s.Name != name:
+		return nil, invalid(fmt.Sprintf("%s says name: %s", files[0], s.Name), "a set's file is named after it")
+	case files[0] != name+".yaml" && files[0] != s.File():
+		return nil, invalid(files[0]+" is not what its name says", "somebody edited it: make it again with gatehouse set add --replace, or name it "+s.File())
 	}
-	return s, err
+	return s, nil
 }
