@@ -24,7 +24,8 @@ type glance struct {
 	events   int
 	heads    []view.Head
 	charts   []chart
-	most     bool // there are more sessions than were looked at
+	differ   []ProviderUse // configured in one mode, in force in another
+	most     bool          // there are more sessions than were looked at
 }
 
 func (u *UI) overview(r *http.Request) (answer, error) {
@@ -57,6 +58,17 @@ func (u *UI) overview(r *http.Request) (answer, error) {
 		if page == maxPages {
 			g.most = true
 			break
+		}
+	}
+	providers, err := u.o.Inventory.Providers(r.Context())
+	if err != nil {
+		return answer{}, err
+	}
+	for _, p := range providers {
+		for _, use := range p.UsedBy {
+			if use.Configured != use.Effective {
+				g.differ = append(g.differ, use)
+			}
 		}
 	}
 	groups, err := u.o.Review.Groups(r.Context(), toLookAt, "", "", 1)

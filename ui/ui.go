@@ -55,6 +55,7 @@ type Node struct {
 	Running int
 	Behind  uint64   // journal records that are not on their stream yet
 	Faults  []string // why the node is not ready, in words
+	Weaker  []string // bundles in force under the credential policy compatibility
 }
 
 // Commands are the changes a page offers, the same as the API's. Errors are

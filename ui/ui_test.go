@@ -136,6 +136,42 @@ func TestEmptyStates(t *testing.T) {
 	}
 }
 
+// used is a node whose bundles run under one provider.
+type used struct {
+	nothing
+	by []ui.ProviderUse
+}
+
+func (u used) Providers(context.Context) ([]ui.Provider, error) {
+	return []ui.Provider{{Name: "local", UsedBy: u.by}}, nil
+}
+
+// What is weaker than it looks is said on top: on every page what holds for the
+// node, on the overview what holds for a bundle.
+func TestBanners(t *testing.T) {
+	node := ui.Node{Name: "node-1", Weaker: []string{"old-agent"}, Faults: []string{"a credential could not be revoked"}}
+	u, _ := pages(t, func(o *ui.Options) {
+		o.Node = func() ui.Node { return node }
+		o.Inventory = used{by: []ui.ProviderUse{{Bundle: "fell-back", Configured: "hard", Effective: "shadow"}, {Bundle: "promoted", Configured: "shadow", Effective: "hard"}, {Bundle: "same", Configured: "hard", Effective: "hard"}}}
+	})
+	for _, path := range []string{"/ui/", "/ui/sessions", "/ui/settings"} {
+		_, body := ask(t, u, http.MethodGet, path)
+		for _, says := range []string{"Compatibility.", "/ui/bundles/old-agent", "a credential could not be revoked"} {
+			if !strings.Contains(body, says) {
+				t.Errorf("%s does not say %q", path, says)
+			}
+		}
+	}
+	_, body := ask(t, u, http.MethodGet, "/ui/")
+	for name, class := range map[string]string{"fell-back": "banner bad", "promoted": "banner warn", "same": ""} {
+		before, _, found := strings.Cut(body, `<a href="/ui/bundles/`+name+`">`)
+		at := strings.LastIndex(before, `<p class="`)
+		if found != (class != "") || found && !strings.HasPrefix(before[at:], `<p class="`+class+`"`) {
+			t.Errorf("%s: found %v, want a banner of class %q", name, found, class)
+		}
+	}
+}
+
 // outward finds what would leave the page's origin.
 var outward = regexp.MustCompile(`(?i)(src|href|action|hx-get|hx-post)="(https?:)?//`)
 

@@ -18,7 +18,7 @@ func (n *node) newPages(ctx context.Context, rev *review.Review, has inventory, 
 		View: n.view, Review: rev, Changes: stepsOf{n.gk}, Do: pageCommands{n.do}, Inventory: has, Log: n.log, Ending: ctx.Done(),
 		Node: func() ui.Node {
 			s := status()
-			out := ui.Node{Name: s.Node, Version: s.Version, Started: s.Started, Dev: s.Dev, Running: s.Running}
+			out := ui.Node{Name: s.Node, Version: s.Version, Started: s.Started, Dev: s.Dev, Running: s.Running, Weaker: n.gk.Weaker()}
 			if s.Bus.Durable > s.Bus.Stored {
 				out.Behind = s.Bus.Durable - s.Bus.Stored
 			}

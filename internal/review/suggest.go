@@ -108,7 +108,7 @@ func refusal(g *view.Group, events int, floor event.Origin) string {
 	case g.Implied:
 		return "the requests to this host are groups of their own: decide there, the name and the tunnel follow"
 	case events < enough:
-		return fmt.Sprintf("%d independent events of floor %s or higher are behind it, and %d are needed: what one event asks for may be what one attacker asks for", events, floor, enough)
+		return fmt.Sprintf("independent events of floor %s or higher behind it: %d, and %d are needed: what one event asks for may be what one attacker asks for", floor, events, enough)
 	}
 	switch g.Reason {
 	case enforcers.CodeIPLiteral, enforcers.CodeRelay, enforcers.CodeMetadata, enforcers.CodeSpecialName, enforcers.CodeAddressNotPublic, enforcers.CodeLoop:
