@@ -53,7 +53,7 @@ test-agents: ## opt-in: the real Claude Code, Codex, Gemini CLI and OpenCode, fr
 
 screenshots: setup ## every page and state into docs/screenshots
 	rm -rf docs/screenshots && mkdir -p docs/screenshots
-	SCREENSHOTS="$(CURDIR)/docs/screenshots" $(GO) test -count=1 -timeout 20m -run TestUI ./ui/e2e
+	SCREENSHOTS="$(CURDIR)/docs/screenshots" $(GO) test -count=1 -timeout 20m -run 'TestUI|TestLiveTail' ./ui/e2e
 
 pages: ## generate the pages' code from ui/*.templ; check fails when it differs
 	$(GO) tool templ generate -path ui

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"gatehouse/enforcers/spend"
 	"gatehouse/gatekeeper"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/view"
@@ -53,7 +54,7 @@ func (u *UI) session(r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{title: "Session " + short(id), body: sessionPage(s, t, children.Items)}, nil
+	return answer{title: "Session " + short(id), body: sessionPage(s, t, u.purse(id), children.Items)}, nil
 }
 
 // line is one row of a timeline: a receipt, and the outcome of a decision.
@@ -101,6 +102,24 @@ func (u *UI) sessionRows(r *http.Request) (answer, error) {
 		return answer{}, err
 	}
 	return answer{part: true, body: timeline(s, t)}, nil
+}
+
+// purse is what a session may spend, the zero one when it has no budget.
+func (u *UI) purse(id string) (b spend.Budget) {
+	if u.o.Budget != nil {
+		b, _ = u.o.Budget(id)
+	}
+	return b
+}
+
+// purseBar divides a bar among what is spent and held of a limit.
+func purseBar(b spend.Budget) []segment {
+	if b.Limit <= 0 {
+		return nil
+	}
+	part := func(n spend.Nano) int { return int(min(n, b.Limit) * 1000 / b.Limit) }
+	spent := part(b.Spent)
+	return []segment{{"would", 0, spent}, {"fault", spent, min(part(b.Held), 1000-spent)}}
 }
 
 // piece is the part of a chain that a page shows.
@@ -235,6 +254,32 @@ func (u *UI) transcript(r *http.Request) (answer, error) {
 		last = last[len(last)-maxTranscript:]
 	}
 	return answer{title: "Transcript " + short(id), body: transcriptPage(s, string(last), total)}, nil
+}
+
+func (u *UI) askArtifacts(r *http.Request) (answer, error) {
+	s, err := u.o.View.Session(r.PathValue("id"))
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{title: "Artifacts", body: confirm("Reveal the artifacts of "+short(s.ID)+"?",
+		"Their names are the agent's words, and so is what stands in them.", "/ui/sessions/"+s.ID+"/artifacts", "Reveal", false, "/ui/sessions/"+s.ID)}, nil
+}
+
+// artifacts lists what the agent left, once that is written down.
+func (u *UI) artifacts(r *http.Request) (answer, error) {
+	id := r.PathValue("id")
+	s, err := u.o.View.Session(id)
+	if err != nil {
+		return answer{}, err
+	}
+	all, err := u.o.Do.Artifacts(r.Context(), id)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := u.o.Changes.Note(r.Context(), gatekeeper.StepReveal, s.Bundle, id, u.o.Who(r).By); err != nil {
+		return answer{}, err
+	}
+	return answer{title: "Artifacts " + short(id), body: artifactsPage(s, all)}, nil
 }
 
 func (u *UI) askKill(r *http.Request) (answer, error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/a-h/templ"
 
+	"gatehouse/enforcers/spend"
 	"gatehouse/gatekeeper"
 	"gatehouse/gatekeeper/bundle"
 	"gatehouse/internal/problem"
@@ -65,7 +66,13 @@ type Commands interface {
 	Retry(ctx context.Context, session string, by Person) (string, error)
 	Redeliver(ctx context.Context, event string, by Person) (string, error)
 	Logs(ctx context.Context, session string) (io.ReadCloser, error)
+	// Artifacts lists the files that an agent left: names in its words, with their
+	// digests in lower hex.
+	Artifacts(ctx context.Context, session string) ([]Artifact, error)
 }
+
+// Artifact is a file that an agent left.
+type Artifact struct{ Name, SHA256 string }
 
 // Reviewer is what people decide from; *review.Review is one.
 type Reviewer interface {
@@ -106,6 +113,8 @@ type Options struct {
 	Node      func() Node
 	Who       func(*http.Request) Person
 	Log       *slog.Logger
+	// Budget returns what a session may spend; nil = the node keeps no money.
+	Budget func(session string) (spend.Budget, bool)
 	// Ending is closed when the node stops: live pages hang up then. nil = never.
 	Ending <-chan struct{}
 	// Clock is read for "ago"; nil = time.Now.
@@ -154,6 +163,8 @@ func New(o Options) (*UI, error) {
 	u.mux.HandleFunc("GET /ui/sessions/{id}/live", u.live)
 	u.page("GET /ui/sessions/{id}/transcript", u.askTranscript)
 	u.page("POST /ui/sessions/{id}/transcript", u.transcript)
+	u.page("GET /ui/sessions/{id}/artifacts", u.askArtifacts)
+	u.page("POST /ui/sessions/{id}/artifacts", u.artifacts)
 	u.page("GET /ui/sessions/{id}/kill", u.askKill)
 	u.page("POST /ui/sessions/{id}/kill", u.kill)
 	u.page("GET /ui/sessions/{id}/retry", u.askRetry)

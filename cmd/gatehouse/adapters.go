@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -170,6 +171,31 @@ func (c commands) Retry(ctx context.Context, session string, who api.Actor) (str
 
 func (c commands) Logs(_ context.Context, session string) (io.ReadCloser, error) {
 	return c.gk.Transcript(session)
+}
+
+func (c commands) Artifacts(_ context.Context, session string) ([]api.Artifact, error) {
+	r, err := c.gk.Result(session)
+	if err != nil {
+		return nil, err
+	}
+	out := []api.Artifact{}
+	for _, name := range slices.Sorted(maps.Keys(r.Artifacts)) {
+		out = append(out, api.Artifact{Name: name, SHA256: r.Artifacts[name]})
+	}
+	return out, nil
+}
+
+// Artifact opens a blob only if the session's agent left it: the store holds other
+// things too.
+func (c commands) Artifact(ctx context.Context, session, sha256 string) (io.ReadCloser, error) {
+	all, err := c.Artifacts(ctx, session)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(all, func(a api.Artifact) bool { return a.SHA256 == sha256 }) {
+		return nil, problem.New(problem.NotFound, "the session left no such artifact", "List its artifacts.")
+	}
+	return c.blobs.Get(sha256)
 }
 
 // Redeliver lets a stored event start a session again, as if it had come now.

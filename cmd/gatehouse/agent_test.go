@@ -5,9 +5,12 @@ import (
 	"io"
 	"net/url"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"gatehouse/internal/api"
+	"gatehouse/internal/problem"
 	"gatehouse/internal/view"
 )
 
@@ -103,6 +106,7 @@ session:
 	if len(children) != 2 {
 		t.Fatalf("%d children", len(children))
 	}
+	leftBehind(t, n, parent)
 	for _, c := range children {
 		if c.Parent != parent.ID || c.Event != parent.Event || c.State != "ended" || c.Reason != "completed" || c.Bundle != "lint" || c.Mode != "hard" {
 			t.Errorf("child %+v", c)
@@ -138,4 +142,34 @@ func lines(t *testing.T, n *liveNode, session string) map[string]string {
 		out[name] = answer
 	}
 	return out
+}
+
+// leftBehind: what the agent left is listed, and handed out by its digest to whoever asks
+// for that session's, and no other blob is.
+func leftBehind(t *testing.T, n *liveNode, s view.Session) {
+	t.Helper()
+	var all struct{ Items []api.Artifact }
+	if err := n.client.Get(t.Context(), "/v1/sessions/"+s.ID+"/artifacts", nil, &all); err != nil || len(all.Items) != 1 || all.Items[0].Name != "done" || s.Artifacts != 1 {
+		t.Fatalf("%d artifacts: %+v, %v", s.Artifacts, all.Items, err)
+	}
+	path := "/v1/sessions/" + s.ID + "/artifacts/"
+	f, err := n.client.File(t.Context(), path+all.Items[0].SHA256, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if b, err := io.ReadAll(f); err != nil || string(b) != "done\n" {
+		t.Errorf("%q, %v", b, err)
+	}
+	blobs, err := filepath.Glob(filepath.Join(n.dir, "state", "blobs", "*"))
+	if err != nil || len(blobs) < 2 {
+		t.Fatalf("%d blobs, %v", len(blobs), err)
+	}
+	for _, b := range blobs {
+		if name := filepath.Base(b); name != all.Items[0].SHA256 {
+			if _, err := n.client.File(t.Context(), path+name, nil); problem.CodeOf(err) != problem.NotFound {
+				t.Errorf("another blob: %v", err)
+			}
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"gatehouse/enforcers/spend"
 	"gatehouse/internal/api"
 	"gatehouse/internal/auth"
 	"gatehouse/internal/review"
@@ -16,6 +17,10 @@ import (
 func (n *node) newPages(ctx context.Context, rev *review.Review, has inventory, status func() api.Status) (*ui.UI, error) {
 	return ui.New(ui.Options{
 		View: n.view, Review: rev, Changes: stepsOf{n.gk}, Do: pageCommands{n.do}, Inventory: has, Log: n.log, Ending: ctx.Done(),
+		Budget: func(session string) (spend.Budget, bool) {
+			b, ok := budgetsOf(n.do.exits.budgets())[session]
+			return b, ok
+		},
 		Node: func() ui.Node {
 			s := status()
 			out := ui.Node{Name: s.Node, Version: s.Version, Started: s.Started, Dev: s.Dev, Running: s.Running, Weaker: n.gk.Weaker()}
@@ -51,6 +56,15 @@ func (p pageCommands) Retry(ctx context.Context, session string, who ui.Person) 
 
 func (p pageCommands) Redeliver(ctx context.Context, event string, who ui.Person) (string, error) {
 	return p.do.Redeliver(ctx, event, p.by(who))
+}
+
+func (p pageCommands) Artifacts(ctx context.Context, session string) ([]ui.Artifact, error) {
+	all, err := p.do.Artifacts(ctx, session)
+	out := make([]ui.Artifact, len(all))
+	for i, a := range all {
+		out[i] = ui.Artifact(a)
+	}
+	return out, err
 }
 
 func (p pageCommands) Logs(ctx context.Context, session string) (io.ReadCloser, error) {

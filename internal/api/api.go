@@ -32,6 +32,16 @@ type SessionCommands interface {
 	Retry(ctx context.Context, session string, by Actor) (string, error)
 	// Logs returns the transcript, untrusted bytes.
 	Logs(ctx context.Context, session string) (io.ReadCloser, error)
+	// Artifacts lists the files that the agent of an ended session left.
+	Artifacts(ctx context.Context, session string) ([]Artifact, error)
+	// Artifact returns one of them by its digest, untrusted bytes.
+	Artifact(ctx context.Context, session, sha256 string) (io.ReadCloser, error)
+}
+
+// Artifact is a file that an agent left in /gatehouse/out.
+type Artifact struct {
+	Name   string `json:"name" doc:"the agent's words"`
+	SHA256 string `json:"sha256" doc:"lower hex; the session's last receipt has it too"`
 }
 
 // EventCommands change events.

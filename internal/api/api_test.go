@@ -308,7 +308,7 @@ func TestOpenAPI(t *testing.T) {
 		"GET /v1/access-requests", "GET /v1/bundle-versions/{id}", "GET /v1/bundles", "GET /v1/bundles/{id}", "GET /v1/bundles/{id}/history", "GET /v1/bundles/{id}/readiness",
 		"GET /v1/events", "GET /v1/events/{id}", "GET /v1/proposals", "GET /v1/proposals/{id}", "GET /v1/receipts/consistency", "GET /v1/receipts/export",
 		"GET /v1/receipts/head", "GET /v1/receipts/keyset", "GET /v1/receipts/stream", "GET /v1/receipts/{id}/action",
-		"GET /v1/sessions", "GET /v1/sessions/{id}", "GET /v1/sessions/{id}/envelope", "GET /v1/sessions/{id}/logs", "GET /v1/sessions/{id}/receipts",
+		"GET /v1/sessions", "GET /v1/sessions/{id}", "GET /v1/sessions/{id}/artifacts", "GET /v1/sessions/{id}/artifacts/{sha256}", "GET /v1/sessions/{id}/envelope", "GET /v1/sessions/{id}/logs", "GET /v1/sessions/{id}/receipts",
 		"GET /v1/sessions/{id}/receipts/{seq}/explain", "GET /v1/sessions/{id}/receipts/{seq}/proof",
 		"GET /v1/spend", "GET /v1/status", "GET /v1/steps", "GET /v1/tokens", "GET /v1/would-blocks", "GET /v1/would-blocks/{id}", "GET /v1/would-blocks/{id}/suggestions",
 		"POST /v1/bundles", "POST /v1/bundles/{id}/pause", "POST /v1/bundles/{id}/promote", "POST /v1/bundles/{id}/proposals", "POST /v1/bundles/{id}/resume", "POST /v1/bundles/{id}/rollback",

@@ -48,11 +48,21 @@ func (a *API) files() {
 			if err != nil {
 				return err
 			}
-			row, err := a.o.View.Session(in.ID)
-			if err != nil {
-				row.Bundle = "" // the list may not have the session yet
+			if err = a.reveal(ctx, a.bundleOf(in.ID), in.ID); err == nil {
+				_, err = io.Copy(w, r)
 			}
-			if err = a.reveal(ctx, row.Bundle, in.ID); err == nil {
+			return errors.Join(err, r.Close())
+		})
+	file(a, read, "session-artifact", "/v1/sessions/{id}/artifacts/{sha256}", "A file that the agent left, untrusted; reading it is a receipt too, but for the machine's own user on the socket", "application/octet-stream", "artifact",
+		func(ctx context.Context, in *struct {
+			ByID
+			SHA256 string `path:"sha256" minLength:"64" maxLength:"64"`
+		}, w io.Writer) error {
+			r, err := a.o.Sessions.Artifact(ctx, in.ID, in.SHA256)
+			if err != nil {
+				return err
+			}
+			if err = a.reveal(ctx, a.bundleOf(in.ID), in.ID); err == nil {
 				_, err = io.Copy(w, r)
 			}
 			return errors.Join(err, r.Close())
@@ -82,6 +92,15 @@ func (a *API) files() {
 		func(ctx context.Context, in *ByID, w io.Writer) error {
 			return a.o.Receipts.Envelope(ctx, w, in.ID, callerOf(ctx).Actor)
 		})
+}
+
+// bundleOf is the bundle of a session, "" when the lists do not have it yet.
+func (a *API) bundleOf(session string) string {
+	row, err := a.o.View.Session(session)
+	if err != nil {
+		return ""
+	}
+	return row.Bundle
 }
 
 func file[I any](a *API, n Step, id, path, summary, contentType, name string, f func(context.Context, *I, io.Writer) error) {

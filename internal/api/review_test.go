@@ -240,6 +240,8 @@ func TestRevealIsWrittenDown(t *testing.T) {
 	for name, c := range map[string]struct{ path, shows, did string }{
 		"event": {"/v1/events/" + url.PathEscape(eventID(1)), "alert(1)", `reveal "" ` + eventID(1)},
 		"logs":  {"/v1/sessions/" + sessionID(1) + "/logs", "transcript of", `reveal "fix" ` + sessionID(1)},
+		"list":  {"/v1/sessions/" + sessionID(1) + "/artifacts", "report of", `reveal "fix" ` + sessionID(1)},
+		"file":  {"/v1/sessions/" + sessionID(1) + "/artifacts/" + strings.Repeat("ab", 32), "artifact of", `reveal "fix" ` + sessionID(1)},
 		"trace": {"/v1/sessions/" + sessionID(1) + "/receipts/1/explain", "alert(2)", `reveal "" leaf-1`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -134,6 +134,16 @@ func (a *API) routes() {
 	}) (view.Page[view.Receipt], error) {
 		return a.o.View.Receipts(ctx, in.ID, in.Cursor, in.Limit)
 	})
+	get(a, "list-artifacts", "/v1/sessions/{id}/artifacts", "The files that the agent of an ended session left, in its words; reading the list is a receipt too, but for the machine's own user on the socket", func(ctx context.Context, in *ByID) (view.Page[Artifact], error) {
+		all, err := a.o.Sessions.Artifacts(ctx, in.ID)
+		if err == nil {
+			err = a.reveal(ctx, a.bundleOf(in.ID), in.ID)
+		}
+		if err != nil {
+			return view.Page[Artifact]{}, err
+		}
+		return view.Page[Artifact]{Items: all}, nil
+	})
 	post(a, operate, "kill-session", "/v1/sessions/{id}/kill", "End a running session", http.StatusAccepted, func(ctx context.Context, in *ByID) (Named, error) {
 		return Named{in.ID}, a.o.Sessions.Kill(ctx, in.ID, callerOf(ctx).Actor)
 	})

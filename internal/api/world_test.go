@@ -207,6 +207,14 @@ func (c *commands) Logs(_ context.Context, s string) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader("<script>transcript of " + s + "</script>")), c.note("logs %s", s)
 }
 
+func (c *commands) Artifacts(_ context.Context, s string) ([]api.Artifact, error) {
+	return []api.Artifact{{Name: "<script>report of " + s, SHA256: strings.Repeat("ab", 32)}}, c.note("artifacts %s", s)
+}
+
+func (c *commands) Artifact(_ context.Context, s, sha256 string) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader("artifact of " + s)), c.note("artifact %s %s", s, sha256)
+}
+
 func (c *commands) Redeliver(_ context.Context, e string, by api.Actor) (string, error) {
 	return "NEW", c.note("redeliver %s by %s via %s", e, by.Name, by.Via)
 }

@@ -15,31 +15,32 @@ import (
 
 // Session is one row of the session list.
 type Session struct {
-	ID       string            `json:"id"`
-	Log      string            `json:"log" doc:"origin of the node's log"`
-	State    string            `json:"state" doc:"admitted, preparing, running, ended or refused"`
-	Reason   string            `json:"reason,omitempty" doc:"end reason of an ended session, refusal code of a refused one"`
-	Bundle   string            `json:"bundle,omitempty"`
-	Digest   string            `json:"digest,omitempty" doc:"of the bundle, lower hex SHA-256"`
-	Mode     string            `json:"mode,omitempty"`
-	Policy   string            `json:"policy,omitempty" doc:"credential policy"`
-	Provider string            `json:"provider,omitempty"`
-	Parent   string            `json:"parent,omitempty"`
-	Event    string            `json:"event" doc:"id of the event that caused it"`
-	Floor    string            `json:"floor,omitempty" doc:"lowest origin of the delivered text"`
-	Level    int               `json:"level" doc:"observation level in force, 0 to 3"`
-	Facts    map[string]string `json:"facts,omitempty"`
-	Started  time.Time         `json:"started" doc:"asserted by the node's clock"`
-	Ended    *time.Time        `json:"ended,omitempty"`
-	Exit     *int64            `json:"exit,omitempty" doc:"exit code of the agent"`
-	Receipts uint64            `json:"receipts"`
-	Counts   Counts            `json:"counts"`
-	Spent    int64             `json:"spent" doc:"nanodollars"`
-	Pending  uint64            `json:"pending" doc:"passed decisions without an outcome"`
-	Unknown  uint64            `json:"unknown" doc:"outcomes whose effect is unknown"`
-	Losses   uint64            `json:"losses" doc:"receipts that admit a gap"`
-	Dev      bool              `json:"dev,omitempty" doc:"development substitutions were in force"`
-	Broken   string            `json:"broken,omitempty" doc:"why the chain could not be followed; verify it"`
+	ID        string            `json:"id"`
+	Log       string            `json:"log" doc:"origin of the node's log"`
+	State     string            `json:"state" doc:"admitted, preparing, running, ended or refused"`
+	Reason    string            `json:"reason,omitempty" doc:"end reason of an ended session, refusal code of a refused one"`
+	Bundle    string            `json:"bundle,omitempty"`
+	Digest    string            `json:"digest,omitempty" doc:"of the bundle, lower hex SHA-256"`
+	Mode      string            `json:"mode,omitempty"`
+	Policy    string            `json:"policy,omitempty" doc:"credential policy"`
+	Provider  string            `json:"provider,omitempty"`
+	Parent    string            `json:"parent,omitempty"`
+	Event     string            `json:"event" doc:"id of the event that caused it"`
+	Floor     string            `json:"floor,omitempty" doc:"lowest origin of the delivered text"`
+	Level     int               `json:"level" doc:"observation level in force, 0 to 3"`
+	Facts     map[string]string `json:"facts,omitempty"`
+	Started   time.Time         `json:"started" doc:"asserted by the node's clock"`
+	Ended     *time.Time        `json:"ended,omitempty"`
+	Exit      *int64            `json:"exit,omitempty" doc:"exit code of the agent"`
+	Receipts  uint64            `json:"receipts"`
+	Counts    Counts            `json:"counts"`
+	Spent     int64             `json:"spent" doc:"nanodollars"`
+	Pending   uint64            `json:"pending" doc:"passed decisions without an outcome"`
+	Unknown   uint64            `json:"unknown" doc:"outcomes whose effect is unknown"`
+	Losses    uint64            `json:"losses" doc:"receipts that admit a gap"`
+	Artifacts int               `json:"artifacts,omitempty" doc:"files that the agent left; 201 stands for more than 200"`
+	Dev       bool              `json:"dev,omitempty" doc:"development substitutions were in force"`
+	Broken    string            `json:"broken,omitempty" doc:"why the chain could not be followed; verify it"`
 }
 
 // Counts are decisions by what became of them. Each counts once; a would-block
@@ -161,6 +162,14 @@ func (x *session) add(r *receipts.Receipt, leaf receipts.Hash) {
 		}
 		ended := r.T
 		row.Ended, row.Exit = &ended, r.Close.Exit
+		for label := range r.Close.Out {
+			switch {
+			case label == "artifacts":
+				row.Artifacts = manyArtifacts
+			case strings.HasPrefix(label, "artifact."):
+				row.Artifacts++
+			}
+		}
 	}
 	t := &x.tally
 	row.Receipts, row.Spent, row.Pending, row.Unknown, row.Losses = t.Count, t.Spent, t.Pending(), t.Unknown, t.Losses
@@ -169,6 +178,9 @@ func (x *session) add(r *receipts.Receipt, leaf receipts.Hash) {
 		WouldBlock: t.Verdicts[receipts.CountWouldBlock], Fault: t.Verdicts[receipts.CountFault],
 	}
 }
+
+// manyArtifacts stands for more artifacts than session.close lists one by one.
+const manyArtifacts = 201
 
 // trim drops the oldest sessions that have ended; open ones only when there are
 // twice as many as the bound. It looks only at the order of one stream, so that

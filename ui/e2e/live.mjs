@@ -82,5 +82,13 @@ await tell("/end");
 await loaded;
 check((await page.textContent(".facts")).includes("ended"), "the page does not say that the session ended");
 check(await page.locator("[data-live]").count() === 0, "an ended session is still live");
+
+// What it may spend and what it left: the names only after somebody asked for them.
+check((await page.textContent(".facts")).includes("$1.25 of $5.00") && (await page.textContent(".facts")).includes("$0.50 held"), "the budget is not shown");
+await Promise.all([page.waitForURL("**/artifacts"), page.click("a[href$='/artifacts']")]);
+check(!(await page.content()).includes("report.txt"), "a name is shown before anybody asked");
+await Promise.all([page.waitForNavigation(), page.click("main form button")]);
+check((await page.textContent("td.target")) === "<b>\\u{202e}report.txt", `the name is shown as ${await page.textContent("td.target")}`);
+check((await page.getAttribute("td a", "href")) === `/v1/sessions/${session}/artifacts/${"ab".repeat(32)}`, "no download");
 await browser.close();
 console.log("\nok");

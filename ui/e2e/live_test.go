@@ -10,10 +10,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"gatehouse/enforcers/spend"
 	"gatehouse/gatekeeper"
 	"gatehouse/internal/bus"
 	"gatehouse/internal/view"
@@ -30,13 +32,15 @@ type growth struct {
 	t    *testing.T
 	view *view.View
 
+	noted chan string
+
 	mu   sync.RWMutex
 	msgs []bus.Msg
 	prev receipts.Hash
 }
 
 func newGrowth(t *testing.T) *growth {
-	g := &growth{t: t}
+	g := &growth{t: t, noted: make(chan string, 10)}
 	g.view = view.New(g, view.Options{})
 	g.add(receipts.Receipt{Type: receipts.TypeSessionOpen, Open: &receipts.Open{
 		State: "admitted", Event: "github:main:d1", Bundle: "fix", Digest: receipts.Hash{1}, Mode: receipts.Shadow, Policy: "credential_free", Provider: "local", Floor: "member", Points: []string{"door"}, Keyset: receipts.Hash{2},
@@ -91,16 +95,32 @@ func (g *growth) Follow(ctx context.Context, stream, filter string, from uint64)
 
 // A node that does nothing else.
 type (
-	commands  struct{ ui.Commands }
-	changes   struct{ ui.Changes }
+	commands struct{ ui.Commands }
+	changes  struct {
+		ui.Changes
+		noted chan string
+	}
 	reviewer  struct{ ui.Reviewer }
 	inventory struct{ ui.Inventory }
 )
 
+// What the agent left, and the note that somebody looked.
+func (commands) Artifacts(context.Context, string) ([]ui.Artifact, error) {
+	return []ui.Artifact{{Name: "<b>\u202ereport.txt", SHA256: strings.Repeat("ab", 32)}}, nil
+}
+
+func (c changes) Note(_ context.Context, step, bundle, subject string, by gatekeeper.By) error {
+	c.noted <- fmt.Sprint(step, " ", bundle, " ", subject, " by ", by.Name)
+	return nil
+}
+
 // serve serves the pages over a session that grows.
 func (g *growth) serve() *httptest.Server {
 	u, err := ui.New(ui.Options{
-		View: g.view, Do: commands{}, Changes: changes{}, Review: reviewer{}, Inventory: inventory{},
+		View: g.view, Do: commands{}, Changes: changes{noted: g.noted}, Review: reviewer{}, Inventory: inventory{},
+		Budget: func(string) (spend.Budget, bool) {
+			return spend.Budget{Limit: 5_000_000_000, Spent: 1_250_000_000, Held: 500_000_000}, true
+		},
 		Node: func() ui.Node { return ui.Node{Name: "node-1"} },
 		Who: func(*http.Request) ui.Person {
 			return ui.Person{By: gatekeeper.By{Name: "ann", Via: "ui"}, May: func(ui.Act) error { return nil }}
@@ -139,7 +159,7 @@ func (g *growth) control(pages http.Handler) http.Handler {
 	})
 	mux.HandleFunc("POST /end", func(http.ResponseWriter, *http.Request) {
 		exit := int64(0)
-		g.add(receipts.Receipt{Type: receipts.TypeSessionClose, Close: &receipts.Close{Reason: "completed", Exit: &exit}})
+		g.add(receipts.Receipt{Type: receipts.TypeSessionClose, Close: &receipts.Close{Reason: "completed", Exit: &exit, Out: map[string]receipts.Hash{"artifact.abababababababab": {0xab}}}})
 	})
 	return mux
 }
@@ -182,6 +202,9 @@ func watch(t *testing.T, bench string) []byte {
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.HasSuffix(out, []byte("\nok\n")) {
 		t.Fatalf("%v\n%s", err, out)
+	}
+	if got := fmt.Sprint(len(g.noted), " ", <-g.noted); got != "1 reveal fix "+liveSession+" by ann" {
+		t.Errorf("the notes: %s", got)
 	}
 	return out
 }
