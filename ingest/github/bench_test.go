@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -15,25 +16,52 @@ import (
 // about 25 KB: the CPU side of a delivery (reference section 5.7: 400 us, three
 // times the body in allocations).
 func BenchmarkNormalize(b *testing.B) {
-	s := source(b)
-	p := read(b, "pull_request__labeled_with-organization.json")
+	once, size := normalizing(b)
+	b.SetBytes(size)
+	b.ReportAllocs()
+	for b.Loop() {
+		once()
+	}
+}
+
+// normalizing returns what takes one delivery from its signature to the bytes
+// of its event, and how long its body is.
+func normalizing(t testing.TB) (once func(), size int64) {
+	t.Helper()
+	s := source(t)
+	p := read(t, "pull_request__labeled_with-organization.json")
 	h := header(signatureHeader, "sha256="+mac(testKey, p.Raw), "Content-Type", "application/json",
 		deliveryHeader, "72d3162e-cc78-11e3-81ab-4c9367dc0958", kindHeader, p.Kind)
 	ep := ingest.Endpoint{Name: "main", Source: s}
-	b.SetBytes(int64(len(p.Raw)))
-	b.ReportAllocs()
-	for b.Loop() {
+	return func() {
 		d, err := s.Verify(h, p.Raw)
 		if err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
 		e, err := ep.Build(d, p.Raw, sourcetest.Received)
 		if err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
 		if _, err := e.Encode(); err != nil {
-			b.Fatal(err)
+			t.Fatal(err)
 		}
+	}, int64(len(p.Raw))
+}
+
+// TestNormalizeMemory holds the second goal of BenchmarkNormalize: a delivery
+// takes less than three times its body.
+func TestNormalizeMemory(t *testing.T) {
+	once, size := normalizing(t)
+	once() // what is made once
+	const times = 200
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range times {
+		once()
+	}
+	runtime.ReadMemStats(&after)
+	if each := float64(after.TotalAlloc-before.TotalAlloc) / times; each >= 3*float64(size) {
+		t.Errorf("%.0f bytes were allocated for a body of %d: %.2fx", each, size, each/float64(size))
 	}
 }
 

@@ -129,14 +129,40 @@ func (w *writer) origins(prov map[string]Origin) {
 	w.close()
 }
 
-// size is about how long e is when it is encoded, rather more than less.
+// size is how long e is when it is encoded, without the escapes of its text and
+// at most a kilobyte more: a larger guess costs a page of memory for each event.
 func (e *Event) size() int {
-	n := 1536 + len(e.Payload) + 64*(len(e.Facts)+len(e.Lists)+len(e.Entity.Scope))
-	for k := range e.Prov {
-		n += len(k) + 18
+	const (
+		fixed = 1024 // names, digests, times and brackets of the envelope and of data
+		pair  = len(`"":"",`)
+		part  = len(`{"as":"","author":"","cut":false,"len":1048576,"marks":[],"origin":"","pointer":"","value":""},`)
+	)
+	n := fixed + len(e.Payload) + len(e.Raw) + len(e.ID) + len(e.Delivery) + 3*len(e.Kind) + 2*len(e.Action) + 2*len(e.Endpoint) + len(e.EntityPath)
+	for _, s := range [][]string{e.Anomalies, e.Auth.Signed} {
+		n += listSize(s)
+	}
+	for _, m := range []map[string]string{e.Facts, e.Entity.Scope} {
+		for k, v := range m {
+			n += len(k) + len(v) + pair
+		}
+	}
+	for k, v := range e.Lists {
+		n += len(k) + pair + listSize(v)
+	}
+	for k, v := range e.Prov {
+		n += len(k) + len(v) + pair
 	}
 	for i := range e.Text {
-		n += len(e.Text[i].Value.v) + len(e.Text[i].Pointer) + 160
+		p := &e.Text[i]
+		n += part + len(p.Value.v) + len(p.Pointer) + len(p.As) + len(p.Author) + len(p.Origin) + listSize(p.Marks)
+	}
+	return n
+}
+
+func listSize(l []string) int {
+	n := 0
+	for _, s := range l {
+		n += len(s) + len(`"",`)
 	}
 	return n
 }
