@@ -1274,7 +1274,7 @@ func ladder(l review.Ladder) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 107, "<p class=\"lead\">From narrow to wide. Each says what sessions could do then; take the first that is enough.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 107, "<p class=\"lead\">From narrow to wide, after a set of this node that holds several of the hosts asked for. Each says what sessions could do then; take the first that is enough.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

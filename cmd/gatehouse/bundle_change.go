@@ -53,9 +53,9 @@ func waits(err error, p review.Proposal) error {
 
 func (c *cli) bundleSuggest() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "suggest GROUP", Short: "Offer changes of a bundle that would allow a group, the narrowest first", Args: cobra.ExactArgs(1),
+		Use: "suggest GROUP", Short: "Offer changes of a bundle that would allow a group: a set that fits several hosts, then from narrow to wide", Args: cobra.ExactArgs(1),
 	}
-	rung := cmd.Flags().Int("rung", 0, "print this one's whole candidate as YAML, 1 for the narrowest")
+	rung := cmd.Flags().Int("rung", 0, "print this one's whole candidate as YAML, 1 for the first")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, err := c.remote(cmd)
 		if err != nil {

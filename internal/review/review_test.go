@@ -111,8 +111,8 @@ func TestSuggest(t *testing.T) {
 				}
 			}
 		}},
-		"one_event":         {"host:once.example.org", "", "1 independent events", nil},
-		"outsiders_only":    {"host:twice-by-outsiders.example.org", "", "0 independent events", nil},
+		"one_event":         {"host:once.example.org", "", "behind it: 1, and 2 are needed", nil},
+		"outsiders_only":    {"host:twice-by-outsiders.example.org", "", "behind it: 0, and 2 are needed", nil},
 		"listed_is_no_wish": {"host:packages.example.com method:POST", "exact host", "", nil},
 	}
 	for name, c := range cases {

@@ -22,7 +22,8 @@ import (
 const enough = 2
 
 // Ladder offers changes of a bundle that would allow a group, the narrowest
-// first. None is a recommendation; each says what it gives.
+// first, except that a set of the node comes before all when the agents asked
+// for several of its hosts. None is a recommendation; each says what it gives.
 type Ladder struct {
 	Group  view.Group `json:"group"`
 	Base   string     `json:"base" doc:"digest of the version in force that the candidates start from"`
@@ -189,7 +190,11 @@ func (r *Review) offers(b *bundle.Bundle, g *view.Group, all []view.Group) []off
 	for _, name := range r.o.Names() {
 		if set, err := r.o.Sets.Set(name); err == nil && setHolds(set, g) {
 			e := map[string]any{"set": name}
-			out = append(out, offer{kind: "set", title: fmt.Sprintf("the node's set %s, %d hosts", name, len(set.Hosts)), key: "egress", entry: e, edit: addTo("egress", e)})
+			at := len(out)
+			if hostsIn(set, all) >= severalHosts {
+				at = 0
+			}
+			out = slices.Insert(out, at, offer{kind: "set", title: fmt.Sprintf("the node's set %s, %d hosts", name, len(set.Hosts)), key: "egress", entry: e, edit: addTo("egress", e)})
 		}
 	}
 	if parent := "*." + after(g.Host); !strings.Contains(host, "*") && siblings(all, g) > 0 && !publicSuffix(parent) {
@@ -260,6 +265,25 @@ func setHolds(set *bundle.Set, g *view.Group) bool {
 		}
 	}
 	return false
+}
+
+// severalHosts is how many hosts of one set agents ask for before the set is
+// offered first: one entry that was made from the client's own configuration,
+// not ten that somebody collects refusal by refusal.
+const severalHosts = 2
+
+// hostsIn counts the hosts that a set would open of those that enough
+// independent events asked for. One event names hosts as it likes, so that it
+// does not move the set.
+func hostsIn(set *bundle.Set, all []view.Group) int {
+	hosts := map[string]bool{}
+	for i := range all {
+		o := &all[i]
+		if o.Kind == "http.request" && o.Events >= enough && o.WouldBlock+o.Refused > 0 && setHolds(set, o) {
+			hosts[o.Host] = true
+		}
+	}
+	return len(hosts)
 }
 
 func targetOfGroup(g *view.Group) target {

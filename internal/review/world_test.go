@@ -273,7 +273,7 @@ func (w *world) review(with ...func(*review.Options)) *review.Review {
 			return w.notary.Control().Append(ctx, r)
 		},
 		Names: func() (names []string) {
-			for _, name := range []string{"npm", "pypi"} {
+			for _, name := range []string{"npm", "pypi", "several", "lone"} {
 				if _, err := fs.Stat(w.sets, name+".yaml"); err == nil {
 					names = append(names, name)
 				}
