@@ -58,7 +58,7 @@ func lintContext(cfg *config.Config, all map[string]*bundle.Bundle) bundle.LintC
 	lc := bundle.LintContext{
 		Endpoints: map[string]string{}, Connections: map[string]bundle.Connection{}, Repositories: map[string]string{},
 		Bundles: all, Providers: providerNames(cfg), Internal: cfg.InternalNetworks, Now: time.Now(),
-		Sets: bundle.Sets(setsDir(cfg)), Kinds: vocabulary, Modules: modulesOf(cfg).has, Private: touches(cfg.Private()),
+		Sets: bundle.Sets(setsDir(cfg)), SetNames: setNames(setsDir(cfg)), Kinds: vocabulary, Modules: modulesOf(cfg).has, Private: touches(cfg.Private()),
 	}
 	for _, e := range cfg.Endpoints {
 		lc.Endpoints[e.Name] = e.Source

@@ -44,6 +44,7 @@ const (
 	LintCheckoutWithoutGit    = "checkout_without_git"   // `workspace.checkout` without `git`
 	LintOnEndNotListed        = "on_end_not_listed"      // `on_start` or `on_end` names an operation that `operations` does not
 	LintNeverStarts           = "never_starts"           // warning: nothing in `match`, so only a parent can start it
+	LintPreferSet             = "prefer_set"             // warning: three hosts or more are listed one by one that one egress set of the node holds
 	LintAcceptsBelowMember    = "accepts_below_member"   // warning: `accepts` is below member, which shadow mode does not admit without `shadow_outsiders`
 	LintEntityWithoutIdentity = "entity_missing"         // a ref holds `{entity}`, and the event is about nothing
 )
@@ -84,6 +85,7 @@ type LintContext struct {
 	Repositories map[string]string  // id -> owner/name
 	Bundles      map[string]*Bundle // by name, for children
 	Sets         SetResolver
+	SetNames     []string                 // every set that Sets resolves
 	Modules      func(module string) bool // whether the node has name@sha256:digest; nil = none
 	Internal     []netip.Prefix           // internal_networks
 	// Private reports whether a host path holds the node's own secrets, or lies in
@@ -109,6 +111,7 @@ func Lint(b *Bundle, c LintContext) []Problem {
 	l.templates()
 	l.session()
 	l.egress()
+	l.preferSet()
 	l.grants()
 	l.git()
 	slices.SortStableFunc(l.out, func(x, y Problem) int { return cmp.Or(cmp.Compare(x.Line, y.Line), cmp.Compare(x.Pointer, y.Pointer)) })
@@ -295,6 +298,36 @@ func (l *linter) egress() {
 		}
 		if c, ok := l.connection(e.Connection, at+"/connection", "http", "scm"); ok && c.Host != "" && c.Host != e.Host && (c.API == "" || c.API != e.Host) {
 			l.add(LintConnectionHost, at+"/host", "the credential is only ever added for its own host", "connection %s is bound to another host", e.Connection)
+		}
+	}
+}
+
+// manyHosts is how many hosts of one set a bundle lists before the set is said
+// to be what was meant.
+const manyHosts = 3
+
+// preferSet says which entries one set would stand for: what the client's
+// configuration names can change, and a set is made from it again.
+func (l *linter) preferSet() {
+	if l.c.Sets == nil {
+		return
+	}
+	for _, name := range l.c.SetNames {
+		set, err := l.c.Sets.Set(name)
+		if err != nil {
+			continue // said where a bundle names it
+		}
+		first, hosts := -1, map[string]bool{}
+		for i := range l.b.Egress {
+			e := &l.b.Egress[i]
+			if e.Set == "" && slices.ContainsFunc(indices(set.rules), func(k int) bool { return set.rules[k].covers(e) }) {
+				if hosts[e.Host] = true; first < 0 {
+					first = i
+				}
+			}
+		}
+		if len(hosts) >= manyHosts {
+			l.warn(LintPreferSet, "/egress/"+strconv.Itoa(first), "write {set: "+name+"} for them", "%d hosts that are listed one by one are in the set %s", len(hosts), name)
 		}
 	}
 }

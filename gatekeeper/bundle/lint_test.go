@@ -23,6 +23,7 @@ var sets = bundle.Sets(fstest.MapFS{
 	"npm.yaml":    {Data: []byte(npmSet)},
 	"other.yaml":  {Data: []byte(npmSet)}, // says name: npm
 	"broken.yaml": {Data: []byte("hosts: 3")},
+	"many.yaml":   {Data: []byte(strings.NewReplacer("npm", "many", "registry.example.com", "a.test, b.test, c.test", "encoded_slash: true", "methods: [GET]").Replace(npmSet))},
 	"wide.yaml":   {Data: []byte(strings.NewReplacer("npm", "wide", "registry.example.com", "'*.co.uk'").Replace(npmSet))},
 })
 
@@ -37,6 +38,7 @@ func node(t testing.TB) bundle.LintContext {
 		Repositories: map[string]string{"1296269": "acme/shop", "7": "acme/docs"},
 		Bundles:      map[string]*bundle.Bundle{},
 		Sets:         sets,
+		SetNames:     []string{"broken", "many", "npm"},
 		Modules:      func(m string) bool { return m == "acme-dlp@sha256:"+zeros64 },
 		Internal:     []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
 		Private:      func(path string) bool { return path == "/var/lib/gatehouse" },
@@ -94,6 +96,7 @@ func TestLint(t *testing.T) {
 		"public_suffix_private":   {src: with("egress: [{host: '**.github.io'}]"), code: bundle.LintWildcardPublicSuffix, pointer: "/egress/0/host"},
 		"address_not_internal":    {src: with("egress: [{host: a.test, addresses: [10.2.0.0/16]}]"), code: bundle.LintAddressNotInternal, pointer: "/egress/0/addresses/0"},
 		"address_too_wide":        {src: with("egress: [{host: a.test, addresses: [10.0.0.0/8]}]"), code: bundle.LintAddressNotInternal, pointer: "/egress/0/addresses/0"},
+		"prefer_set":              {src: with("egress: [{host: z.test}, {host: a.test, methods: [GET]}, {host: x.mirror.example.com, methods: [GET], paths: ['/x/**']}, {host: c.test, methods: [GET]}]"), code: bundle.LintPreferSet, pointer: "/egress/1", msg: "3 hosts that are listed one by one are in the set many", hint: "{set: many}", warning: true},
 		"unknown_connection":      {src: with("egress: [{host: a.test, connection: acme-package}]"), code: bundle.LintUnknownConnection, pointer: "/egress/0/connection", hint: `"acme-packages"`},
 		"connection_kind":         {src: with("egress: [{host: a.test, connection: anthropic-main}]"), code: bundle.LintConnectionKind, pointer: "/egress/0/connection"},
 		"connection_host":         {src: with("egress: [{host: a.test, connection: acme-packages}]"), code: bundle.LintConnectionHost, pointer: "/egress/0/host"},
