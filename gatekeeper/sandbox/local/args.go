@@ -87,9 +87,10 @@ func bwrapArgs(l layout, rootfs string, mounts []sandbox.Mount, init, socket str
 		"--symlink", "/run", "/var/run",
 	)
 	for _, dir := range etcFolders {
-		host := filepath.Join(etcOf(rootfs), dir)
-		if fi, err := os.Stat(host); err == nil && fi.IsDir() {
-			a = append(a, "--ro-bind", src.add(host), "/etc/"+dir)
+		if at, err := folderIn(rootfs, "etc/"+dir); err != nil {
+			return nil, err
+		} else if at != "" {
+			a = append(a, "--ro-bind", src.add(at), "/etc/"+dir)
 		}
 	}
 	for _, path := range maskedConfigs {
@@ -190,5 +191,3 @@ func rootOf(rootfs string) string {
 	}
 	return rootfs
 }
-
-func etcOf(rootfs string) string { return filepath.Join(rootOf(rootfs), "etc") }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"gatehouse/gatekeeper/sandbox"
 )
@@ -43,16 +44,17 @@ const (
 
 // makeEtc fills dir, which becomes the sandbox's /etc.
 func makeEtc(dir, rootfs string, trust []byte, door bool) error {
-	from := etcOf(rootfs)
 	for _, name := range etcFolders {
-		if fi, err := os.Stat(filepath.Join(from, name)); err == nil && fi.IsDir() {
+		if at, err := folderIn(rootfs, "etc/"+name); err != nil {
+			return err
+		} else if at != "" {
 			if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil { // a mount point
 				return err
 			}
 		}
 	}
 	for _, name := range etcFiles {
-		if err := copyFile(filepath.Join(from, name), filepath.Join(dir, name)); err != nil {
+		if err := copyFile(rootfs, "etc/"+name, filepath.Join(dir, name)); err != nil {
 			return fmt.Errorf("etc: %w", err)
 		}
 	}
@@ -73,7 +75,7 @@ func makeEtc(dir, rootfs string, trust []byte, door bool) error {
 			return err
 		}
 	}
-	if err := makeTrust(dir, from, trust); err != nil {
+	if err := makeTrust(dir, rootfs, trust); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, emptyFile), nil, 0o644)
@@ -86,10 +88,16 @@ func shellOf(rootfs string) string {
 	return "/bin/sh"
 }
 
-// copyFile copies a regular file's content; a missing source is no error.
-func copyFile(from, to string) error {
-	src, err := os.Open(from)
-	if errors.Is(err, os.ErrNotExist) {
+// absent reports whether a root file system just does not have something.
+func absent(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)
+}
+
+// copyFile copies the content of a root file system's regular file; a missing
+// one is no error.
+func copyFile(rootfs, from, to string) error {
+	src, err := openIn(rootfs, from, os.O_RDONLY)
+	if absent(err) {
 		return nil
 	} else if err != nil {
 		return err

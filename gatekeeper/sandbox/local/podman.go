@@ -177,9 +177,10 @@ func (p *podman) args(b *box, init string, src *sources) ([]string, error) {
 	}
 	rootfs := b.spec.Rootfs
 	for _, dir := range etcFolders {
-		host := filepath.Join(etcOf(rootfs), dir)
-		if fi, err := os.Stat(host); err == nil && fi.IsDir() {
-			bind(src.add(host), "/etc/"+dir, "ro")
+		if at, err := folderIn(rootfs, "etc/"+dir); err != nil {
+			return nil, err
+		} else if at != "" {
+			bind(src.add(at), "/etc/"+dir, "ro")
 		}
 	}
 	for _, path := range maskedConfigs {

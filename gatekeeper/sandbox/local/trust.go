@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,16 +49,21 @@ var bundlePaths = []string{
 var javaPaths = []string{"ssl/certs/java/cacerts", "pki/ca-trust/extracted/java/cacerts"}
 
 // makeTrust writes the bundle at every usual path, and the Java trust store.
-func makeTrust(etc, from string, trust []byte) error {
+func makeTrust(etc, rootfs string, trust []byte) error {
 	var bundle []byte
 	for _, p := range bundlePaths {
-		b, err := os.ReadFile(filepath.Join(from, p))
-		if err == nil {
-			bundle = append(b, '\n')
-			break
-		} else if !errors.Is(err, os.ErrNotExist) {
+		f, err := openIn(rootfs, "etc/"+p, os.O_RDONLY)
+		if absent(err) {
+			continue
+		} else if err != nil {
 			return fmt.Errorf("trust: %w", err)
 		}
+		b, err := io.ReadAll(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("trust: %w", err)
+		}
+		bundle = append(b, '\n')
+		break
 	}
 	bundle = append(bundle, trust...)
 	files := map[string][]byte{
