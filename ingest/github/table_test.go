@@ -21,6 +21,12 @@ func TestEveryRowCounts(t *testing.T) {
 	sourcetest.EveryRowCounts(t, tables, payloads(t), func(p sourcetest.Payload) *event.Event { return build(t, s, p) })
 }
 
+// Issue 5, Shows 1: what no row knows is an outsider's.
+func TestUnknownIsOutsider(t *testing.T) {
+	s := source(t)
+	sourcetest.UnknownIsOutsider(t, payloads(t), func(p sourcetest.Payload) *event.Event { return build(t, s, p) })
+}
+
 func TestPublishedKinds(t *testing.T) {
 	s := source(t)
 	if len(published) != 76 {

@@ -78,6 +78,12 @@ func TestEveryRowCounts(t *testing.T) {
 	sourcetest.EveryRowCounts(t, tables, payloads(t), func(p sourcetest.Payload) *event.Event { return build(t, s, p) })
 }
 
+// Issue 5, Shows 1: what no row knows is an outsider's.
+func TestUnknownIsOutsider(t *testing.T) {
+	s := source(t, sent)
+	sourcetest.UnknownIsOutsider(t, payloads(t), func(p sourcetest.Payload) *event.Event { return build(t, s, p) })
+}
+
 func TestVocabulary(t *testing.T) {
 	s := source(t, sent)
 	sourcetest.Vocabulary(t, Vocabulary, payloads(t), func(p sourcetest.Payload) *event.Event { return build(t, s, p) })

@@ -85,6 +85,12 @@ func TestEveryRowCounts(t *testing.T) {
 	sourcetest.EveryRowCounts(t, tables, payloads(t), func(p sourcetest.Payload) *event.Event { return build(t, s, p) })
 }
 
+// Issue 5, Shows 1: what no row knows is an outsider's.
+func TestUnknownIsOutsider(t *testing.T) {
+	s := source(t)
+	sourcetest.UnknownIsOutsider(t, payloads(t), func(p sourcetest.Payload) *event.Event { return build(t, s, p) })
+}
+
 func TestVerify(t *testing.T) {
 	sourcetest.Verify(t, source(t), []byte(`{"t":1790928930.0,"s":"é"}`), signed, signatureHeader)
 	t.Run("IN-27 legacy plugin", func(t *testing.T) {
