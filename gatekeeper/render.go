@@ -51,7 +51,8 @@ func deliver(session, fence string, c bundle.Choice, e *event.Event) (delivered,
 			Untrusted: s.text(p.Value.Untrusted()),
 		})
 	}
-	if c.Bundle.Session.Payload {
+	doc.Stored = strings.Replace(e.Raw, "blob:", "sha256:", 1)
+	if c.Bundle.Session.Payload && e.Payload != nil {
 		var tree any
 		dec := json.NewDecoder(bytes.NewReader(e.Payload))
 		dec.UseNumber()
@@ -90,6 +91,7 @@ type eventDoc struct {
 	Floor    floorDoc            `json:"floor"`
 	Text     []textDoc           `json:"text"`
 	Payload  any                 `json:"untrusted_payload,omitempty"`
+	Stored   string              `json:"stored_body,omitempty"` // digest of a body too large for an event; it is handed to nobody
 }
 
 type actorDoc struct {
@@ -193,6 +195,10 @@ func markdown(doc eventDoc, fence string) []byte {
 	if doc.Payload != nil {
 		line("")
 		line("The whole body is in event.json under untrusted_payload.")
+	}
+	if doc.Stored != "" {
+		line("")
+		line("The whole body is too large to be handed over. The node keeps it as %s; name that to a person who should look at it.", doc.Stored)
 	}
 	return []byte(b.String())
 }

@@ -70,6 +70,34 @@ func TestDeliverGolden(t *testing.T) {
 	}
 }
 
+// TestDeliverStoredBody: a body that was too large for its event is named by its
+// digest, whether or not the bundle asks for it, and never keeps a session from
+// starting.
+func TestDeliverStoredBody(t *testing.T) {
+	digest := strings.Repeat("5e", 32)
+	asks := strings.NewReplacer("timeout: 45m", "payload: true", "accepts: member", "mode: hard\naccepts: outsider").Replace(fixCI)
+	for name, src := range map[string]string{"asked_for": asks, "not_asked_for": fixCI} {
+		t.Run(name, func(t *testing.T) {
+			e := hostileEvent()
+			e.Payload, e.Raw = nil, "blob:"+digest
+			d, err := deliver("01jdzzzzzzzzzzzzzzzzzzzzzz", "f00df00df00df00d", choice(t, src, e), e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var doc map[string]any
+			if err := json.Unmarshal(d.files[fileEventJSON], &doc); err != nil {
+				t.Fatal(err)
+			}
+			if doc["stored_body"] != "sha256:"+digest || doc["untrusted_payload"] != nil {
+				t.Errorf("event.json names %v and hands over %v", doc["stored_body"], doc["untrusted_payload"])
+			}
+			if !strings.Contains(string(d.files[fileEventMD]), "The node keeps it as sha256:"+digest+";") {
+				t.Errorf("event.md does not name it:\n%s", d.files[fileEventMD])
+			}
+		})
+	}
+}
+
 // boxed checks what event.md promises: every line of outside text begins with
 // the fence, and nothing in the file is invisible.
 func boxed(t testing.TB, md []byte, fence, text string) {
