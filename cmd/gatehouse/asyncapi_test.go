@@ -150,7 +150,7 @@ func TestAsyncAPI(t *testing.T) {
 
 // auditorSubject is what an auditor asks for the next message of a stream.
 func auditorSubject(stream, channel string) string {
-	if stream != bus.Sessions && stream != bus.Log || channel == "" {
+	if stream != bus.Sessions && stream != bus.Audit && stream != bus.Log || channel == "" {
 		return ""
 	}
 	return bus.AuditorAPI + ".CONSUMER.MSG.NEXT." + stream + ".auditor_{name}"

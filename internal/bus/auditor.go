@@ -24,7 +24,8 @@ import (
 // the two requests of deploy/nats/nats.conf.
 type Auditor struct {
 	Name    string // one subject token, at most 32 bytes
-	Session string // one session; "" for all, with the control chains
+	Session string // one session
+	Bundle  string // the sessions of one bundle; with neither all, and the control chains
 }
 
 // AuditorAPI is the JetStream API prefix in the auditors' account: --js-api-prefix
@@ -37,19 +38,35 @@ const (
 )
 
 // auditorStreams are what auditors read, never events and actions.
-var auditorStreams = []string{Sessions, Log}
+var auditorStreams = []string{Sessions, Audit, Log}
+
+// streams are those that the auditor reads.
+func (a Auditor) streams() []string {
+	if a.Bundle != "" {
+		return []string{Audit, Log}
+	}
+	return []string{Sessions, Log}
+}
 
 func (a Auditor) check() error {
-	if !validTokens(a.Name, 1) || len(a.Name) > 32 || a.Session != "" && !validTokens(a.Session, 1) {
-		return problem.New(problem.Usage, "an auditor's name and session are letters, digits, - and _", "")
+	if !validTokens(a.Name, 1) || len(a.Name) > 32 || a.Session != "" && !validTokens(a.Session, 1) || a.Bundle != "" && !validTokens(a.Bundle, 1) {
+		return problem.New(problem.Usage, "an auditor's name, session and bundle are letters, digits, - and _", "")
+	}
+	if a.Session != "" && a.Bundle != "" {
+		return problem.New(problem.Usage, "an auditor reads one session or those of one bundle", "Leave --session or --bundle out.")
 	}
 	return nil
 }
 
+// Stream is the one that holds the receipts that the auditor reads.
+func (a Auditor) Stream() string { return a.streams()[0] }
+
 // filter is what the auditor reads of a stream.
 func (a Auditor) filter(stream string) string {
 	switch {
-	case a.Session == "":
+	case stream == Audit:
+		return auditPrefix + a.Bundle + ".*.*"
+	case a.Session == "" && a.Bundle == "":
 		return ""
 	case stream == Sessions:
 		return sessionsPrefix + a.Session
@@ -63,7 +80,7 @@ func (a Auditor) inbox() string { return "_INBOX_" + a.Name }
 
 // publish lists the only subjects that the auditor may publish to.
 func (a Auditor) publish() (out []string) {
-	for _, s := range auditorStreams {
+	for _, s := range a.streams() {
 		for _, verb := range []string{"INFO", "MSG.NEXT"} {
 			out = append(out, AuditorAPI+".CONSUMER."+verb+"."+s+"."+auditorPrefix+a.Name)
 		}
@@ -80,10 +97,23 @@ func (b *Bus) AddAuditor(ctx context.Context, a Auditor) error {
 	if b.srv != nil {
 		return problem.New(problem.Usage, "the embedded NATS server has no listener for auditors", "Set nats.url, or let auditors read GET /v1/receipts/stream.")
 	}
-	for _, s := range auditorStreams {
+	// Names are taken once, whatever they may read.
+	all, err := b.Auditors(ctx)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(have Auditor) bool { return have.Name == a.Name }) {
+		return problem.New(problem.Conflict, "there is an auditor "+a.Name, "Remove it first, or take another name.")
+	}
+	if a.Bundle != "" {
+		if err := b.room(ctx, a.Bundle); err != nil {
+			return err
+		}
+	}
+	for _, s := range a.streams() {
 		rctx, cancel := request(ctx)
 		_, err := b.js.CreateConsumer(rctx, s, jetstream.ConsumerConfig{
-			Durable: auditorPrefix + a.Name, Description: "an auditor's", Metadata: map[string]string{auditorLabel: a.Name, "session": a.Session},
+			Durable: auditorPrefix + a.Name, Description: "an auditor's", Metadata: map[string]string{auditorLabel: a.Name, "session": a.Session, "bundle": a.Bundle},
 			DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckNonePolicy, FilterSubject: a.filter(s), MaxWaiting: 16,
 		})
 		cancel()
@@ -124,22 +154,34 @@ func (b *Bus) RemoveAuditor(ctx context.Context, name string) error {
 // Auditors lists who may read, by name.
 func (b *Bus) Auditors(ctx context.Context) ([]Auditor, error) {
 	out := []Auditor{}
+	for _, s := range []string{Sessions, Audit} {
+		some, err := b.auditorsOf(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, some...)
+	}
+	slices.SortFunc(out, func(a, b Auditor) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// auditorsOf lists who reads a stream.
+func (b *Bus) auditorsOf(ctx context.Context, stream string) (out []Auditor, err error) {
 	rctx, cancel := request(ctx)
 	defer cancel()
-	s, err := b.js.Stream(rctx, Sessions)
+	s, err := b.js.Stream(rctx, stream)
 	if err != nil {
 		return nil, fmt.Errorf("couldn't list the auditors: %w", err)
 	}
 	list := s.ListConsumers(rctx)
 	for c := range list.Info() {
 		if name := c.Config.Metadata[auditorLabel]; name != "" && strings.HasPrefix(c.Name, auditorPrefix) {
-			out = append(out, Auditor{Name: name, Session: c.Config.Metadata["session"]})
+			out = append(out, Auditor{Name: name, Session: c.Config.Metadata["session"], Bundle: c.Config.Metadata["bundle"]})
 		}
 	}
 	if err := list.Err(); err != nil {
 		return nil, fmt.Errorf("couldn't list the auditors: %w", err)
 	}
-	slices.SortFunc(out, func(a, b Auditor) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
 }
 

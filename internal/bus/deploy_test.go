@@ -30,7 +30,7 @@ const (
 	deployStreams = "../../deploy/nats/streams"
 )
 
-var streamNames = []string{bus.Events, bus.Sessions, bus.Log, bus.Actions, "KV_" + bus.Claims, "KV_" + bus.Bundles}
+var streamNames = []string{bus.Events, bus.Sessions, bus.Log, bus.Audit, bus.Actions, "KV_" + bus.Claims, "KV_" + bus.Bundles}
 
 // TestStreamFiles keeps deploy/nats/streams in step with what a node makes.
 func TestStreamFiles(t *testing.T) {

@@ -64,11 +64,15 @@ func declared(o Options) []jetstream.StreamConfig {
 	actions.MaxAge = 30 * 24 * time.Hour
 	actions.DenyDelete, actions.DenyPurge = false, false
 
+	copies := record(Audit, "copies for the auditors of one bundle", auditPrefix+"*.*.*")
+	copies.MaxAge = 90 * 24 * time.Hour
+
 	return []jetstream.StreamConfig{
 		events,
 		record(Sessions, "receipt chains, one subject a session", sessionsPrefix+"*"),
 		record(Log, "seals and checkpoints; control chains", logPrefix+"*", controlPrefix+"*"),
 		actions,
+		copies,
 		bucket(o, Claims, "who admits which event"),
 		bucket(o, Bundles, "desired bundles and modes"),
 	}

@@ -37,6 +37,8 @@ const (
 	StreamsBehind Code = "streams_behind"
 	// StreamsFull: the disk of the embedded NATS store has no space left.
 	StreamsFull Code = "streams_full"
+	// AuditFull: as many bundles have auditors as may have.
+	AuditFull Code = "audit_full"
 )
 
 // Codes of the operator API.
