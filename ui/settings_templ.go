@@ -547,7 +547,7 @@ func settingsTable(title string, all []Setting, none string) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var25 string
-				templ_7745c5c3_Var25, templ_7745c5c3_Err = templ.JoinStringErrs(word(x.Value))
+				templ_7745c5c3_Var25, templ_7745c5c3_Err = templ.JoinStringErrs(dash(x.Value))
 				if templ_7745c5c3_Err != nil {
 					return templ.Error{Err: templ_7745c5c3_Err, FileName: `settings.templ`, Line: 127, Col: 25}
 				}

@@ -110,7 +110,7 @@ func (i inventory) Settings(ctx context.Context) (ui.Settings, error) {
 			{Name: "promotion.approvers", Value: fmt.Sprint(c.Promotion.Approvers)},
 			{Name: "retain", Value: time.Duration(c.Retain).String()},
 			{Name: "sandbox.unlimited", Value: c.Sandbox.Unlimited},
-			{Name: "internal_networks", Value: fmt.Sprint(c.InternalNetworks)},
+			{Name: "internal_networks", Value: strings.Trim(fmt.Sprint(c.InternalNetworks), "[]")},
 		},
 	}
 	for _, e := range c.Endpoints {
