@@ -25,7 +25,7 @@ func (c *cli) auditorCommand() *cobra.Command {
 }
 
 func (c *cli) auditorAdd() *cobra.Command {
-	var session, file, account string
+	var session, bundle, file, account string
 	var expires time.Time
 	cmd := &cobra.Command{
 		Use: "add NAME", Short: "Make an auditor's consumers and credentials", Args: cobra.ExactArgs(1),
@@ -33,7 +33,7 @@ func (c *cli) auditorAdd() *cobra.Command {
 			"--account-seed it is an nkey seed, and the line that auditors.conf beside the server's configuration needs is printed;\n" +
 			"with the seed of the auditors' account it is a creds file that needs nothing more.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a := bus.Auditor{Name: args[0], Session: session}
+			a := bus.Auditor{Name: args[0], Session: session, Bundle: bundle}
 			if file == "" {
 				file = a.Name + ".creds"
 			}
@@ -61,18 +61,19 @@ func (c *cli) auditorAdd() *cobra.Command {
 				return errors.Join(err, os.Remove(file))
 			}
 			if c.output != "table" {
-				return c.json(map[string]string{"name": a.Name, "session": session, "file": file, "user": creds.Public, "conf": creds.User})
+				return c.json(map[string]string{"name": a.Name, "session": session, "bundle": bundle, "file": file, "user": creds.Public, "conf": creds.User})
 			}
 			fmt.Fprintf(c.out, "wrote %s\n", file)
 			if creds.User != "" {
 				fmt.Fprintf(c.out, "add to auditors.conf and reload the server:\n  %s\n", creds.User)
 			}
-			fmt.Fprintf(c.out, "they read with: nats --js-api-prefix %s --inbox-prefix _INBOX_%s consumer next %s auditor_%s\n", bus.AuditorAPI, a.Name, bus.Sessions, a.Name)
+			fmt.Fprintf(c.out, "they read with: nats --js-api-prefix %s --inbox-prefix _INBOX_%s consumer next %s auditor_%s\n", bus.AuditorAPI, a.Name, a.Stream(), a.Name)
 			return nil
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&session, "session", "", "one session; default all, with the control chains")
+	f.StringVar(&bundle, "bundle", "", "the sessions of one bundle, those to come included")
 	f.StringVarP(&file, "file", "f", "", "where the credentials go (default NAME.creds)")
 	f.StringVar(&account, "account-seed", "", "seed file of the auditors' account, for a server with accounts by JWT")
 	f.Var((*timeFlag)(&expires), "expires", "with --account-seed: when the creds file ends (RFC 3339)")
@@ -95,12 +96,13 @@ func (c *cli) auditorList() *cobra.Command {
 			type row struct {
 				Name    string `json:"name"`
 				Session string `json:"session,omitempty"`
+				Bundle  string `json:"bundle,omitempty"`
 			}
 			out := make([]row, len(list))
 			for i, a := range list {
 				out[i] = row(a)
 			}
-			return rows(c, out, []string{"NAME", "SESSION"}, func(r row) []string { return []string{r.Name, r.Session} })
+			return rows(c, out, []string{"NAME", "SESSION", "BUNDLE"}, func(r row) []string { return []string{r.Name, r.Session, r.Bundle} })
 		},
 	}
 }

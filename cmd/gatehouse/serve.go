@@ -382,6 +382,10 @@ func (n *node) serve(ctx context.Context, cfg *config.Config, state state, pages
 	old := &retention{journal: n.journal, notary: n.notary, bus: n.bus, blobs: n.do.blobs, keep: time.Duration(cfg.Retain), log: n.log}
 	group.Go(func() error { return old.run(ctx) })
 	group.Go(func() error { return kept.run(flow, n.bus) })
+	if cfg.NATS.URL != "" { // the embedded server has no listener for auditors
+		copies := &auditCopies{bus: n.bus, journal: n.journal, origin: n.notary.Origin(), every: auditorsEvery, log: n.log}
+		group.Go(func() error { return copies.run(flow) })
+	}
 	group.Go(func() error { return n.tell.run(ctx) })
 	group.Go(func() error { return n.traces.run(ctx) })
 	for _, p := range n.pushes {
