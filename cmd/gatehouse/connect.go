@@ -52,9 +52,15 @@ func (c *cli) connectGitHub() *cobra.Command {
 		Long: "Make a GitHub webhook secret, write it to a 0600 file beside the configuration, and print the fields of the hook\n" +
 			"and the YAML of the endpoint. With --app-id and --app-key the hook is a GitHub App's: the node can then ask GitHub for\n" +
 			"deliveries that never came and for what an author may do. With --create-app GitHub makes the App from a manifest that\n" +
-			"a page on loopback hands over, and its key and secret are fetched. The configuration is not changed: it has one author.",
+			"a page on loopback hands over, and its key and secret are fetched. An endpoint that is configured\n" +
+			"without an App keeps its secret under --app-id. The configuration is not changed: it has one author.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if app.id != 0 && !made.create {
+				if done, err := c.appOf(cmd, endpoint, app); done || err != nil {
+					return err
+				}
+			}
 			cfg, dir, err := c.connecting(cmd, endpoint)
 			if err != nil {
 				return err
@@ -87,15 +93,8 @@ Then: gatehouse config check, and gatehouse endpoint test %[2]s once the node ru
 `, publicURL(cfg, endpoint), endpoint, name)
 				return nil
 			}
-			fmt.Fprintf(c.out, `On the App's page, General
-  Webhook URL     %[1]s
-  Webhook secret  the line above
-On the App's page, Permissions & events
-  Repository      Metadata: read-only; what else your events and bundles need
-  Events          the kinds your bundles match, for example Workflow run
-
-`, publicURL(cfg, endpoint))
-			fmt.Fprint(c.out, app.yaml(endpoint))
+			c.appPage(cfg, endpoint, "the line above")
+			fmt.Fprint(c.out, app.yaml(endpoint, "${file:"+name+"}"))
 			return nil
 		},
 	}
@@ -173,15 +172,52 @@ func (a githubApp) check(cfg *config.Config, dir string) error {
 	return a.free(cfg, dir)
 }
 
+// appPage prints what the App's page on GitHub is to say.
+func (c *cli) appPage(cfg *config.Config, endpoint, secret string) {
+	fmt.Fprintf(c.out, `On the App's page, General
+  Webhook URL     %s
+  Webhook secret  %s
+On the App's page, Permissions & events
+  Repository      Metadata: read-only; what else your events and bundles need
+  Events          the kinds your bundles match, for example Workflow run
+
+`, publicURL(cfg, endpoint), secret)
+}
+
+// appOf is for an endpoint that has its secret already and no connection, such
+// as the one that init writes: the App's hook delivers there. It reports whether
+// there was one.
+func (c *cli) appOf(cmd *cobra.Command, endpoint string, app githubApp) (bool, error) {
+	path := c.file(cmd)
+	cfg, err := config.Check(path)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range cfg.Endpoints {
+		if e.Name != endpoint || e.Source != github.Name || e.Connection != "" || len(e.Secrets) == 0 {
+			continue
+		}
+		if err := app.check(cfg, filepath.Dir(path)); err != nil {
+			return false, err
+		}
+		ref := e.Secrets[len(e.Secrets)-1].Ref()
+		fmt.Fprintf(c.out, "The endpoint %s has its secret already: no other is made.\n\n", endpoint)
+		c.appPage(cfg, endpoint, "what "+ref+" holds")
+		fmt.Fprint(c.out, app.yaml(endpoint, ref))
+		return true, nil
+	}
+	return false, nil
+}
+
 // yaml is what the configuration wants for an App's endpoint and connection.
-func (a githubApp) yaml(endpoint string) string {
+func (a githubApp) yaml(endpoint, secret string) string {
 	return fmt.Sprintf(`In gatehouse.yaml, under connections:
   - {name: %[3]s, kind: scm, provider: github, app: {id: %[4]d, key: "${file:%[5]s}"}%[6]s}
 In gatehouse.yaml, under endpoints:
-  - {name: %[1]s, source: github, secrets: ["${file:%[2]s}"], connection: %[3]s}
+  - {name: %[1]s, source: github, secrets: [%[2]q], connection: %[3]s}
 
 Then: gatehouse config check, and gatehouse endpoint test %[1]s once the node runs
-`, endpoint, endpoint+".key", a.connection, a.id, a.key, a.server())
+`, endpoint, secret, a.connection, a.id, a.key, a.server())
 }
 
 // server is the part of the connection's YAML that names an Enterprise Server.

@@ -118,7 +118,7 @@ Install it on the repositories it may see:
   %[4]s/installations/new
 
 `, made.Slug, app.key, endpoint, made.Page)
-	fmt.Fprint(c.out, app.yaml(endpoint))
+	fmt.Fprint(c.out, app.yaml(endpoint, "${file:"+endpoint+".key}"))
 	return nil
 }
 
