@@ -126,15 +126,7 @@ func (n *node) declared(p parts, o config.Operation) (operations.Operation, erro
 }
 
 // left opens what sessions left behind, by its digest.
-func left(s state) func(string) (io.ReadCloser, error) {
-	return func(digest string) (io.ReadCloser, error) {
-		store, err := blob.Open(s.blobs)
-		if err != nil {
-			return nil, err
-		}
-		return store.Get(digest)
-	}
-}
+func left(s state) func(string) (io.ReadCloser, error) { return blob.Reader(s.blobs).Get }
 
 // remote is the way to a connection's host, with its credential added by
 // upstream. A webhook's is its signature, which the operation makes.

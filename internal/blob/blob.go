@@ -66,6 +66,10 @@ func Open(dir string, opts ...Option) (*Store, error) {
 	return s, nil
 }
 
+// Reader returns a Store for Get alone, on a folder that another Store may be
+// writing to: Open would take what that one has half-written for a crash's.
+func Reader(dir string) *Store { return &Store{dir: dir, fs: osFS{}} }
+
 // Put stores what r holds and returns its lower hex SHA-256 and its length.
 // When it returns without error the blob is durable. Over the limit it returns
 // problem.BlobTooLarge and stores nothing. Putting a stored blob again is cheap

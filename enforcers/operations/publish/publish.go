@@ -37,6 +37,8 @@ type Package struct {
 	Path     string                                        // absolute; {version} stands for a whole segment
 	Approved map[string]string                             // version -> lower-hex SHA-256 of the file that may be it
 	File     func(sha256hex string) (io.ReadCloser, error) // what sessions left in /gatehouse/out
+
+	turn chan struct{} // held by the one call, of all sessions, that looks and puts
 }
 
 // CodeUnapproved refuses a version or digest that nobody approved.
@@ -59,6 +61,7 @@ func (p *Package) Operation() (operations.Operation, error) {
 			return operations.Operation{}, errors.New("path needs {version} as one of its segments")
 		}
 	}
+	p.turn = make(chan struct{}, 1)
 	return operations.Operation{
 		Name: p.Name, Summary: p.Summary, Schema: json.RawMessage(schema),
 		Limits: operations.Limits{Calls: 5, Minute: 5, Timeout: 5 * time.Minute}, Do: p.publish,
@@ -76,6 +79,13 @@ func (p *Package) publish(ctx context.Context, c *operations.Call) (any, error) 
 	path, _, err := operations.FillPath(p.Path, map[string]any{"version": a.Version})
 	if err != nil {
 		return nil, err
+	}
+	// One at a time: the next sees what this one put, and one file is in memory.
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return nil, problem.Wrap(ctx.Err(), operations.CodeLimit, "another call publishes this package", "Try again later with the same key.")
 	}
 	file, err := p.read(a.Digest)
 	if err != nil {

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"gatehouse/enforcers"
 	"gatehouse/enforcers/operations"
@@ -103,5 +105,49 @@ func TestDeclaration(t *testing.T) {
 		if _, err := p.Operation(); err == nil {
 			t.Errorf("%s is taken", what)
 		}
+	}
+}
+
+// TestPublishAtOnce: two calls for one version, of whatever sessions, are one
+// after the other: the second finds what the first put.
+func TestPublishAtOnce(t *testing.T) {
+	var mu sync.Mutex
+	puts := 0
+	there := false
+	o := &operationstest.Outside{Answer: func(s operationstest.Seen) (int, string) {
+		mu.Lock()
+		had := there
+		if s.Method == "PUT" {
+			puts++
+			there = true
+		}
+		mu.Unlock()
+		if s.Method == "PUT" {
+			return 201, ""
+		}
+		time.Sleep(50 * time.Millisecond) // as far away as a registry is
+		if had {
+			return 200, ""
+		}
+		return 404, ""
+	}}
+	p := &publish.Package{Name: name, Summary: "Publishes shop.", Remote: o.Remote(t), Path: "/shop/{version}/shop.tgz",
+		Approved: map[string]string{"1.0.0": digest("package 1")},
+		File:     func(string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("package 1")), nil }}
+	op, err := p.Operation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := fmt.Sprintf(`{"version":"1.0.0","digest":%q}`, digest("package 1"))
+	var wg sync.WaitGroup
+	for range 2 {
+		d := operationstest.New(t, receipts.Hard, []string{name}, op)
+		for _, key := range []string{"k1", "k2"} {
+			wg.Go(func() { d.Call(t, name, key, args) })
+		}
+	}
+	wg.Wait()
+	if puts != 1 {
+		t.Errorf("one version was put %d times", puts)
 	}
 }
