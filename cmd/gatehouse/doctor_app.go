@@ -77,11 +77,7 @@ func appPermissions(ctx context.Context, cfg *config.Config, c config.Connection
 	if api.App, err = github.NewApp(c.App.ID, c.App.Key.Value()); err != nil {
 		return nil, err
 	}
-	app, _, err := api.AsApp().Apps.Get(ctx, "")
-	if err != nil {
-		return nil, err
-	}
-	return permissionsOf(app.Permissions)
+	return api.Permissions(ctx)
 }
 
 // permissionsOf lists permissions by GitHub's names.

@@ -47,6 +47,10 @@ func TestExamineApps(t *testing.T) {
 			[]finding{{check, levelFail, "it lacks contents: write, pull_requests: write", "grant them on the App's page, and accept them where it is installed"}}},
 		"too_much": {`{"metadata":"read","contents":"write","issues":"write","pull_requests":"write","administration":"write","secrets":"read"}`,
 			[]finding{{check, levelWarn, "it has more than anything here needs: administration: write, secrets: read", "take them away on the App's page"}}},
+		"too_high": {`{"metadata":"read","contents":"write","issues":"admin","pull_requests":"write"}`,
+			[]finding{{check, levelWarn, "it has more than anything here needs: issues: admin", "take them away on the App's page"}}},
+		"unheard_of": {`{"metadata":"read","contents":"write","issues":"write","pull_requests":"write","models":"read","codespaces":{"all":true}}`,
+			[]finding{{check, levelWarn, "it has more than anything here needs: codespaces: {\"all\":true}, models: read", "take them away on the App's page"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.mu.Lock()

@@ -224,29 +224,83 @@ func (a *API) Mint(ctx context.Context, id, owner, name string, want github.Inst
 	if err != nil {
 		return Token{}, fmt.Errorf("find the App's installation: %w", err)
 	}
-	t, _, err := app.Apps.CreateInstallationToken(ctx, in.GetID(), &github.InstallationTokenOptions{RepositoryIDs: []int64{number}, Permissions: &want})
+	r, err := app.NewRequest(http.MethodPost, fmt.Sprintf("app/installations/%d/access_tokens", in.GetID()),
+		&github.InstallationTokenOptions{RepositoryIDs: []int64{number}, Permissions: &want})
 	if err != nil {
 		return Token{}, fmt.Errorf("mint a token: %w", err)
 	}
-	value := secret.FromString(t.GetToken())
+	var t answered
+	if _, err := app.Do(ctx, r, &t); err != nil {
+		return Token{}, fmt.Errorf("mint a token: %w", err)
+	}
+	value := secret.FromString(t.Token)
 	// What came back is what counts, not what was asked for.
-	got, err := granted(t.Permissions)
 	switch {
-	case value.Empty() || !t.GetExpiresAt().After(a.now()):
+	case value.Empty() || !t.Expires.After(a.now()):
 		return Token{}, errors.New("mint a token: there is none in the answer")
-	case err != nil || !maps.Equal(got, wanted):
+	case !maps.Equal(t.Permissions, wanted):
 		err = errors.New("mint a token: it has other permissions than were asked for")
-	case len(t.Repositories) != 1 || t.Repositories[0].GetID() != number:
+	case len(t.Repositories) != 1 || t.Repositories[0].ID != number || t.Selection != "" && t.Selection != "selected":
 		err = errors.New("mint a token: it is not for the one repository that was asked for")
 	}
 	if err != nil {
 		return Token{}, errors.Join(err, a.RevokeToken(ctx, value))
 	}
 	scope := map[string]string{"repository.id": id}
-	for _, p := range slices.Sorted(maps.Keys(got)) {
-		scope["permission."+p] = got[p]
+	for _, p := range slices.Sorted(maps.Keys(t.Permissions)) {
+		scope["permission."+p] = t.Permissions[p]
 	}
-	return Token{Value: value, Scope: scope, Expires: t.GetExpiresAt().Time}, nil
+	return Token{Value: value, Scope: scope, Expires: t.Expires}, nil
+}
+
+// answered is GitHub's answer to a request for a token. go-github's own type
+// knows only the permissions of its day: any other would be granted unseen.
+type answered struct {
+	Token        string    `json:"token"`
+	Expires      time.Time `json:"expires_at"`
+	Permissions  levels    `json:"permissions"`
+	Selection    string    `json:"repository_selection"`
+	Repositories []struct {
+		ID int64 `json:"id"`
+	} `json:"repositories"`
+}
+
+// levels are permissions by GitHub's names, also those that no version of
+// go-github has heard of.
+type levels map[string]string
+
+// UnmarshalJSON takes a level in whatever form it comes: what is not understood
+// has to be seen too.
+func (l *levels) UnmarshalJSON(b []byte) error {
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(b, &raw); err != nil {
+		return err
+	}
+	*l = levels{}
+	for name, level := range raw {
+		var s string
+		if json.Unmarshal(level, &s) != nil {
+			s = string(level)
+		}
+		(*l)[name] = s
+	}
+	return nil
+}
+
+// Permissions asks what the App may do, by GitHub's names.
+func (a *API) Permissions(ctx context.Context) (map[string]string, error) {
+	app := a.AsApp()
+	r, err := app.NewRequest(http.MethodGet, "app", nil)
+	if err != nil {
+		return nil, err
+	}
+	var got struct {
+		Permissions levels `json:"permissions"`
+	}
+	if _, err := app.Do(ctx, r, &got); err != nil {
+		return nil, fmt.Errorf("ask for the App: %w", err)
+	}
+	return got.Permissions, nil
 }
 
 // RevokeToken ends an installation token. One that has ended already is no error.

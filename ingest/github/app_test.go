@@ -137,16 +137,20 @@ func TestRepositoryToken(t *testing.T) {
 		receipt error
 		ok      bool
 	}{
-		"as asked for":         {good, nil, true},
-		"more permissions":     {with("permissions", map[string]string{"metadata": "read", "contents": "write"}), nil, false},
-		"higher permission":    {with("permissions", map[string]string{"metadata": "write"}), nil, false},
-		"no permissions named": {with("permissions", nil), nil, false},
-		"every repository":     {with("repositories", nil), nil, false},
-		"another repository":   {with("repositories", []map[string]any{{"id": 502}}), nil, false},
-		"a sibling too":        {with("repositories", []map[string]any{{"id": 501}, {"id": 502}}), nil, false},
-		"no token":             {with("token", ""), nil, false},
-		"ended already":        {with("expires_at", now), nil, false},
-		"no receipt":           {good, errors.New("disk full"), false},
+		"as asked for":                    {good, nil, true},
+		"more permissions":                {with("permissions", map[string]string{"metadata": "read", "contents": "write"}), nil, false},
+		"higher permission":               {with("permissions", map[string]string{"metadata": "write"}), nil, false},
+		"unheard-of permission":           {with("permissions", map[string]string{"metadata": "read", "models": "read"}), nil, false},
+		"permission of a form of its own": {with("permissions", map[string]any{"metadata": "read", "contents": map[string]string{"all": "write"}}), nil, false},
+		"selected":                        {with("repository_selection", "selected"), nil, true},
+		"installed everywhere":            {with("repository_selection", "all"), nil, false},
+		"no permissions named":            {with("permissions", nil), nil, false},
+		"every repository":                {with("repositories", nil), nil, false},
+		"another repository":              {with("repositories", []map[string]any{{"id": 502}}), nil, false},
+		"a sibling too":                   {with("repositories", []map[string]any{{"id": 501}, {"id": 502}}), nil, false},
+		"no token":                        {with("token", ""), nil, false},
+		"ended already":                   {with("expires_at", now), nil, false},
+		"no receipt":                      {good, errors.New("disk full"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now, answer := now, maps.Clone(c.answer)
