@@ -61,6 +61,20 @@ func (g *GitHub) logs(ctx context.Context, c *Call) (any, error) {
 	return out, err
 }
 
+// inTurn has one of a session's calls at a time: each holds a download in memory,
+// and a zip file's list takes three times its bytes.
+func (g *GitHub) inTurn(do func(context.Context, *Call) (any, error)) func(context.Context, *Call) (any, error) {
+	return func(ctx context.Context, c *Call) (any, error) {
+		select {
+		case g.turn <- struct{}{}:
+			defer func() { <-g.turn }()
+			return do(ctx, c)
+		case <-ctx.Done():
+			return nil, problem.Wrap(ctx.Err(), CodeLimit, "other downloads of this session took too long", "Try again with the same key, one at a time.")
+		}
+	}
+}
+
 // deliver leaves text of outsiders in the session's inbox.
 func (g *GitHub) deliver(c *Call, name string, b []byte) (path string, err error) {
 	if g.Inbox == nil {

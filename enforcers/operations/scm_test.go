@@ -13,6 +13,8 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -221,5 +223,56 @@ func TestSchemas(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
+	}
+}
+
+// TestDownloadsOneAtATime: a zip file of 32 MiB takes three times as much to be
+// read; calls at once would make the node hold as many.
+func TestDownloadsOneAtATime(t *testing.T) {
+	var under, most atomic.Int32
+	var archive bytes.Buffer
+	if err := zip.NewWriter(&archive).Close(); err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/store/x", http.StatusFound)
+	}))
+	defer srv.Close()
+	base, err := url.Parse(srv.URL + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &operations.GitHub{
+		Owner: "acme", Name: "shop",
+		Client: func(context.Context, string) (*github.Client, secret.Value, error) {
+			c := github.NewClient(nil)
+			c.BaseURL = base
+			return c, secret.FromString("tok-canary"), nil
+		},
+		Download: func(context.Context, *url.URL) (*http.Response, error) {
+			n := under.Add(1)
+			for o := most.Load(); n > o && !most.CompareAndSwap(o, n); o = most.Load() {
+			}
+			time.Sleep(20 * time.Millisecond)
+			under.Add(-1)
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(bytes.NewReader(archive.Bytes()))}, nil
+		},
+	}
+	var wg sync.WaitGroup
+	for _, o := range g.Operations() {
+		args := map[string]string{"scm.run.logs": `{"job":1}`, "scm.artifact.get": `{"artifact":1}`}[o.Name]
+		for range 4 {
+			if args != "" {
+				wg.Go(func() {
+					if _, err := o.Do(t.Context(), &operations.Call{Session: "s-1", Key: "k1", Args: json.RawMessage(args)}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+	}
+	wg.Wait()
+	if most.Load() != 1 {
+		t.Errorf("%d at once", most.Load())
 	}
 }
