@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -149,11 +150,17 @@ func prepare(o Operation) (*prepared, error) {
 	if err != nil {
 		return nil, fmt.Errorf("operation %s: schema: %w", o.Name, err)
 	}
-	if o.Do == nil || s.Type != "object" || s.AdditionalProperties == nil {
+	if o.Do == nil || s.Type != "object" || !nothing(s.AdditionalProperties) {
 		return nil, fmt.Errorf("operation %s: its arguments must be a closed object, and it must do something", o.Name)
 	}
 	o.Limits = o.Limits.or()
 	return &prepared{o, r}, nil
+}
+
+// nothing reports whether a schema is false: additionalProperties can be there
+// and leave an object open.
+func nothing(s *jsonschema.Schema) bool {
+	return s != nil && reflect.DeepEqual(*s, jsonschema.Schema{Not: &jsonschema.Schema{}})
 }
 
 // arguments holds raw against the schema and returns it in one spelling.
