@@ -45,6 +45,8 @@ type Action struct {
 	Operation *Operation
 	Telemetry *Telemetry
 	Spawn     *Spawn
+
+	judged []byte // Canonical, while Gate.Decide runs
 }
 
 // Body says how much of a request body the action carries.

@@ -48,6 +48,16 @@ func (a *Action) Canonical() ([]byte, error) {
 	return b, nil
 }
 
+// Judged returns what Canonical does. Inside Recorder.Decision these are the
+// very bytes that the enforcers were given, not made again; the caller must not
+// change them.
+func (a *Action) Judged() ([]byte, error) {
+	if a.judged != nil {
+		return a.judged, nil
+	}
+	return a.Canonical()
+}
+
 func (a *Action) writeBody(w *canon.Writer, name string) {
 	w.Key(name)
 	w.Object()
@@ -164,7 +174,7 @@ func value(w *canon.Writer, v any) {
 		}
 		w.EndArray()
 	case string:
-		w.String(canon.Clean(v))
+		w.Cleaned(v)
 	case bool:
 		w.Bool(v)
 	case json.Number:
@@ -188,14 +198,14 @@ func place(w *canon.Writer, a authority.Authority) {
 
 func str(w *canon.Writer, key, v string) {
 	w.Key(key)
-	w.String(canon.Clean(v))
+	w.Cleaned(v)
 }
 
 func strs(w *canon.Writer, key string, vs []string) {
 	w.Key(key)
 	w.Array()
 	for _, v := range vs {
-		w.String(canon.Clean(v))
+		w.Cleaned(v)
 	}
 	w.EndArray()
 }

@@ -1,6 +1,7 @@
 package enforcers
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"gatehouse/internal/authority"
+	"gatehouse/receipts"
 )
 
 var at = time.Date(2026, 11, 29, 1, 2, 3, 4, time.UTC)
@@ -104,6 +106,49 @@ func TestCanonicalRefused(t *testing.T) {
 				t.Errorf("%+v", d)
 			}
 		})
+	}
+}
+
+// bytesLog is a recorder that keeps what Judged says.
+type bytesLog struct {
+	log
+	judged []string
+}
+
+func (l *bytesLog) Decision(ctx context.Context, a *Action, d *Decision, durable bool) (receipts.Hash, error) {
+	b, err := a.Judged()
+	if err != nil {
+		return receipts.Hash{}, err
+	}
+	l.judged = append(l.judged, string(b))
+	return l.log.Decision(ctx, a, d, durable)
+}
+
+// The receipt commits to what the enforcers were given, also of an action that
+// is changed and decided again, by rules or without asking any.
+func TestJudged(t *testing.T) {
+	l := &bytesLog{}
+	e := &fake{name: "e", verdict: allowR}
+	g := NewGate(GateOptions{Session: "s", Mode: "shadow", Recorder: l, Policy: Policy{Enforcers: []Bound{{Enforcer: e, Mode: "shadow", Builtin: true}}}})
+	a := get(g, to(t, "https", "a.test:443"))
+	for i, change := range []func(){
+		func() {},
+		func() { a.HTTP.Path = "/other" },
+		func() { a.HTTP.Path, a.HardSet = "/third", "loop" },
+		func() { a.HTTP.Path, a.HardSet = "/fourth", "" },
+	} {
+		change()
+		g.Decide(t.Context(), a)
+		want, err := a.Canonical()
+		if err != nil || len(l.judged) != i+1 || l.judged[i] != string(want) {
+			t.Fatalf("decision %d: %v\n got %s\nwant %s", i, err, l.judged[i:], want)
+		}
+		if outside, err := a.Judged(); err != nil || string(outside) != string(want) {
+			t.Errorf("afterwards %s, %v", outside, err)
+		}
+	}
+	if e.calls != 3 {
+		t.Errorf("asked %d times", e.calls)
 	}
 }
 

@@ -231,7 +231,8 @@ func (g *Gate) Settle(ctx context.Context) {
 func (g *Gate) Decide(ctx context.Context, a *Action) (*Permit, Decision) {
 	start := g.clock()
 	gen := g.gen.Load()
-	a.Generation = gen.n
+	a.Generation, a.judged = gen.n, nil
+	defer func() { a.judged = nil }() // it may be changed and decided again
 	d := g.judge(ctx, gen, a)
 	d.Mode, d.Policy, d.Dev = g.mode, gen.policy.Digest, g.dev
 	d.Micros = uint64(max(0, g.clock().Sub(start).Microseconds()))
@@ -339,6 +340,7 @@ func (g *Gate) combine(ctx context.Context, gen *generation, a *Action) Decision
 		d.Rule, d.Reason, d.Fault = RuleGate, CodeMalformedAction, FaultHost
 		return d
 	}
+	a.judged = action
 	rank := 0
 	for i := range gen.policy.Enforcers {
 		b := &gen.policy.Enforcers[i]

@@ -2,6 +2,7 @@ package canon_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +178,31 @@ func TestParseTime(t *testing.T) {
 	}
 }
 
+// What AppendTime writes by hand is what package time writes from the layout.
+func TestAppendTime(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	first := time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
+	last := time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
+	check := func(at time.Time) {
+		t.Helper()
+		got, err := canon.AppendTime([]byte("x"), at)
+		if want := "x" + at.UTC().Format(canon.TimeLayout); err != nil || string(got) != want {
+			t.Fatalf("%s, %v, want %s", got, err, want)
+		}
+	}
+	check(first)
+	check(last)
+	for range 20_000 {
+		at := time.Unix(first.Unix()+r.Int64N(last.Unix()-first.Unix()), r.Int64N(1_000_000_000))
+		check(at.In(time.FixedZone("", int(r.Int64N(20*3600))-10*3600)))
+	}
+	for _, at := range []time.Time{first.Add(-1), last.Add(1)} {
+		if _, err := canon.AppendTime(nil, at); !errors.Is(err, canon.ErrTime) {
+			t.Errorf("%v: %v", at, err)
+		}
+	}
+}
+
 func TestParseDigest(t *testing.T) {
 	const good = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE"
 	if d, err := canon.ParseDigest([]byte(good)); err != nil || string(canon.AppendDigest(nil, d)) != good {
@@ -191,6 +217,15 @@ func TestParseDigest(t *testing.T) {
 }
 
 func TestClean(t *testing.T) {
+	for _, s := range []string{"", "plain", "a\"b\\c", "\x00\x7f", "e\u0301", "\xff", "\ufdd0"} {
+		var a, b canon.Writer
+		a.String(canon.Clean(s))
+		b.Cleaned(s)
+		want, _ := a.Bytes()
+		if got, err := b.Bytes(); err != nil || string(got) != string(want) {
+			t.Errorf("%q: Cleaned %s, %v, want %s", s, got, err, want)
+		}
+	}
 	for in, want := range map[string]string{
 		"plain":                "plain",
 		"a\x00b\nc\x7f\u0085d": "a\ufffdb\ufffdc\ufffd\ufffdd",

@@ -84,10 +84,31 @@ const TimeLayout = "2006-01-02T15:04:05.000000000Z"
 // AppendTime appends t in TimeLayout. The year must lie in 0..9999.
 func AppendTime(b []byte, t time.Time) ([]byte, error) {
 	t = t.UTC()
-	if y := t.Year(); y < 0 || y > 9999 {
+	y, mo, d := t.Date()
+	if y < 0 || y > 9999 {
 		return b, fmt.Errorf("%w: year %d", ErrTime, y)
 	}
-	return t.AppendFormat(b, TimeLayout), nil
+	h, mi, s := t.Clock()
+	// By hand: every receipt and every action has a time, and AppendFormat reads
+	// its layout each time.
+	var out [len(TimeLayout)]byte
+	copy(out[:], TimeLayout)
+	decimal(out[0:4], y)
+	decimal(out[5:7], int(mo))
+	decimal(out[8:10], d)
+	decimal(out[11:13], h)
+	decimal(out[14:16], mi)
+	decimal(out[17:19], s)
+	decimal(out[20:29], t.Nanosecond())
+	return append(b, out[:]...), nil
+}
+
+// decimal fills b with n, zeros in front.
+func decimal(b []byte, n int) {
+	for i := len(b) - 1; i >= 0; i-- {
+		b[i] = byte('0' + n%10)
+		n /= 10
+	}
 }
 
 // ParseTime reads exactly what AppendTime writes.

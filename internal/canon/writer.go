@@ -172,6 +172,17 @@ func (w *Writer) String(s string) {
 		w.err = err
 		return
 	}
+	w.quote(s)
+}
+
+// Cleaned writes Clean(s).
+func (w *Writer) Cleaned(s string) {
+	if w.value() {
+		w.quote(Clean(s))
+	}
+}
+
+func (w *Writer) quote(s string) {
 	w.buf = append(w.buf, '"')
 	start := 0
 	for i := 0; i < len(s); i++ {

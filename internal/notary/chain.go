@@ -2,7 +2,10 @@ package notary
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"fmt"
+	"hash"
 	"maps"
 	"slices"
 	"sync"
@@ -28,7 +31,7 @@ type Chain struct {
 	closed  bool
 	tally   receipts.Tally
 	pending map[receipts.Hash]struct{} // passed decisions without an outcome
-	labels  map[string][32]byte        // receipts.CommitKey by label
+	labels  map[string]*committer      // by label
 	known   [][]byte                   // secret values that may stand in no receipt
 	redact  *receipts.Redactor         // over known, nil when there are none
 	info    OpenSession
@@ -272,18 +275,31 @@ func (c *Chain) Guard(values ...secret.Value) {
 // Commit returns the keyed commitment to value under a label: receipts.Commit
 // with the key that receipts.CommitKey derives from the session's random key.
 func (c *Chain) Commit(label string, value []byte) receipts.Hash {
-	return receipts.Commit(c.labelKey(label), value)
+	k := c.committer(label)
+	m := k.macs.Get().(hash.Hash)
+	defer k.macs.Put(m) // reset
+	m.Write(value)
+	var sum receipts.Hash
+	m.Sum(sum[:0])
+	m.Reset()
+	return sum
 }
 
-// labelKey caches derived keys: deriving costs as much as committing.
-func (c *Chain) labelKey(label string) [32]byte {
+// committer commits under one label. Deriving its key costs as much as
+// committing, and setting a MAC up more: both are done once.
+type committer struct {
+	macs sync.Pool // of hash.Hash: HMAC-SHA256 under the label's key
+}
+
+func (c *Chain) committer(label string) *committer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k, ok := c.labels[label]
 	if !ok {
-		k = receipts.CommitKey(c.key[:], label)
+		key := receipts.CommitKey(c.key[:], label)
+		k = &committer{macs: sync.Pool{New: func() any { return hmac.New(sha256.New, key[:]) }}}
 		if c.labels == nil {
-			c.labels = map[string][32]byte{}
+			c.labels = map[string]*committer{}
 		}
 		c.labels[label] = k
 	}

@@ -37,7 +37,7 @@ type recorder struct {
 // When the wait for its durability is given
 // up, the action does not happen and the chain says so.
 func (r *recorder) Decision(ctx context.Context, a *enforcers.Action, d *enforcers.Decision, durable bool) (receipts.Hash, error) {
-	input, err := a.Canonical()
+	input, err := a.Judged()
 	if err != nil {
 		return receipts.Hash{}, err
 	}
@@ -186,15 +186,20 @@ func code(s string) string {
 func (r *recorder) act(a *enforcers.Action) *receipts.Act {
 	act := &receipts.Act{
 		ID: a.ID, Kind: string(a.Kind), Connection: a.Connection, Authority: a.Authority(),
-		Args: map[string]receipts.Hash{}, Units: map[string]uint64{},
 	}
 	commit := func(label, value string) {
 		if value != "" {
+			if act.Args == nil {
+				act.Args = map[string]receipts.Hash{}
+			}
 			act.Args[label] = r.c.Commit(label, []byte(value))
 		}
 	}
 	count := func(unit string, n int64) {
 		if n > 0 {
+			if act.Units == nil {
+				act.Units = map[string]uint64{}
+			}
 			act.Units[unit] = uint64(n)
 		}
 	}
