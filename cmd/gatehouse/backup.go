@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"gatehouse/enforcers/upstream"
 	"gatehouse/internal/api"
 	"gatehouse/internal/config"
 	"gatehouse/internal/problem"
@@ -186,11 +187,14 @@ type maintenance struct {
 	n     *node
 	state state
 	node  string
+	cfg   *config.Config
+	up    *upstream.Client
+	dev   bool
 }
 
 // Check folds the archive again.
 func (m maintenance) Check(ctx context.Context) (api.Checked, error) { return m.n.check(ctx, m.n.view) }
 
-func newMaintenance(n *node, cfg *config.Config, s state) maintenance {
-	return maintenance{n: n, state: s, node: cfg.Node}
+func newMaintenance(n *node, cfg *config.Config, s state, up *upstream.Client, dev bool) maintenance {
+	return maintenance{n: n, state: s, node: cfg.Node, cfg: cfg, up: up, dev: dev}
 }

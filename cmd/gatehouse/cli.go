@@ -76,7 +76,7 @@ func (c *cli) root() *cobra.Command {
 	root.AddCommand(c.backupCommand(), c.bundleCommand(), c.configCommand(), c.connectCommand(), c.demoCommand(), c.demoAgentCommand(),
 		c.doctorCommand(), c.drainCommand(), c.endpointCommand(), c.enforcerCommand(), c.eventCommand(), c.initCommand(), c.loginCommand(),
 		c.rebuildCommand(), c.receiptsCommand(), c.runCommand(), c.serveCommand(), c.sessionCommand(), c.statusCommand(), c.versionCommand())
-	root.AddCommand(c.auditorCommand(), c.conformanceCommand(), c.keyCommand(), c.modelCommand(), c.pricesCommand(), c.secretCommand(), c.setCommand(), c.shadowCommand(), c.spendCommand(), c.tokenCommand())
+	root.AddCommand(c.auditorCommand(), c.conformanceCommand(), c.imageCommand(), c.keyCommand(), c.modelCommand(), c.pricesCommand(), c.secretCommand(), c.setCommand(), c.shadowCommand(), c.spendCommand(), c.tokenCommand())
 	return root
 }
 

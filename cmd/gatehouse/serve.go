@@ -287,7 +287,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		return nil, err
 	}
 	operator, err := api.New(api.Options{
-		View: n.view, UI: pages, Auth: people, Review: reviews{rev}, Proposals: changes{stepsOf{n.gk}, rev}, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state), Spend: exits.budgets,
+		View: n.view, UI: pages, Auth: people, Review: reviews{rev}, Proposals: changes{stepsOf{n.gk}, rev}, Sessions: n.do, Events: n.do, Bundles: n.do, Receipts: n.do, Node: newMaintenance(n, cfg, state, up, exits.dev), Spend: exits.budgets,
 		Status: status,
 		URL:    cfg.OperatorURL(), Hosts: cfg.OperatorHosts(), Origins: cfg.OperatorOrigins(), Loopback: cfg.TLS == nil, Log: o.log,
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"time"
 
 	"gatehouse/internal/problem"
@@ -21,6 +22,24 @@ type NodeCommands interface {
 	// Drain takes no more deliveries and events and returns when the sessions
 	// have ended, or limit has passed; the node stops then.
 	Drain(ctx context.Context, limit time.Duration, by Actor) (Drained, error)
+	// PullImage fetches an image by its digest from its registry.
+	PullImage(ctx context.Context, wish ImageWish, by Actor) (PulledImage, error)
+}
+
+// ImageWish names an image and what may be asked on the way to it.
+type ImageWish struct {
+	Image      string   // REGISTRY/NAME@sha256:DIGEST
+	Connection string   // kind http, for the registry or who gives out its tokens; "" = none
+	Also       []string // further hosts that the registry may send to
+	MaxMiB     int64
+}
+
+// PulledImage is an image that lies in the node's images/ folder.
+type PulledImage struct {
+	Image  string `json:"image"`
+	Layout string `json:"layout"`
+	Layers int    `json:"layers"`
+	Bytes  int64  `json:"bytes"`
 }
 
 // Checked is what a check compared.
@@ -67,6 +86,14 @@ func (a *API) node(mux *http.ServeMux) {
 	answer("/v1/node/check", func(r *http.Request) (any, error) { return a.o.Node.Check(r.Context()) })
 	answer("/v1/node/backup", func(r *http.Request) (any, error) {
 		return a.o.Node.Backup(r.Context(), r.URL.Query().Get("dir"), callerOf(r.Context()).Actor)
+	})
+	answer("/v1/node/image", func(r *http.Request) (any, error) {
+		q := r.URL.Query()
+		most, err := strconv.ParseInt(q.Get("max_mib"), 10, 64)
+		if err != nil {
+			return nil, problem.New(problem.Usage, "max_mib is not a number", "")
+		}
+		return a.o.Node.PullImage(r.Context(), ImageWish{q.Get("image"), q.Get("connection"), q["also"], most}, callerOf(r.Context()).Actor)
 	})
 	answer("/v1/node/drain", func(r *http.Request) (any, error) {
 		limit, err := time.ParseDuration(r.URL.Query().Get("limit"))

@@ -47,8 +47,9 @@ var edges = map[string]map[string]string{
 // soleUsers says which packages alone may import a module or standard package
 // (by prefix) in non-test code.
 var soleUsers = map[string][]string{
-	"github.com/nats-io/":           {"internal/bus"},
-	"github.com/tetratelabs/wazero": {"wasm/*"},
+	"github.com/nats-io/":                    {"internal/bus"},
+	"github.com/tetratelabs/wazero":          {"wasm/*"},
+	"github.com/google/go-containerregistry": {"gatekeeper/sandbox/image/pull"},
 	// The demo's agent runs programs inside the sandbox; policies/build runs the Go toolchain.
 	"os/exec": {"gatekeeper/sandbox/*", "wasm/policies/build", "cmd/gatehouse/demo"},
 }

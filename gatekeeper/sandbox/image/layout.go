@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -30,6 +31,11 @@ var (
 	plainTypes = []string{"application/vnd.oci.image.layer.v1.tar", "application/vnd.docker.image.rootfs.diff.tar"}
 	gzipTypes  = []string{"application/vnd.oci.image.layer.v1.tar+gzip", "application/vnd.docker.image.rootfs.diff.tar.gzip"}
 )
+
+// Unpacks reports whether a layer of this media type can be unpacked.
+func Unpacks(mediaType string) bool {
+	return slices.Contains(plainTypes, mediaType) || slices.Contains(gzipTypes, mediaType)
+}
 
 // descriptor names a blob.
 type descriptor struct {

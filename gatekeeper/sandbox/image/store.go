@@ -64,8 +64,8 @@ func (s *Store) find(digest string) (*layout, document, error) {
 	}
 	var why []string
 	for _, e := range entries {
-		if !e.IsDir() && !strings.HasSuffix(e.Name(), ".tar") {
-			continue
+		if !e.IsDir() && !strings.HasSuffix(e.Name(), ".tar") || strings.HasPrefix(e.Name(), ".") {
+			continue // a pull that is under way, or was cut short
 		}
 		l, err := openLayout(filepath.Join(s.layouts, e.Name()))
 		if err != nil {
@@ -83,7 +83,7 @@ func (s *Store) find(digest string) (*layout, document, error) {
 	}
 	return nil, document{}, problem.New(problem.ProviderCapabilityMissing,
 		strings.TrimSuffix("no image layout has "+digest+"; "+strings.Join(why, "; "), "; "),
-		"save the image as an OCI layout into "+s.layouts+", for example with skopeo copy or podman save --format oci-archive")
+		"run gatehouse image pull, or save the image as an OCI layout into "+s.layouts+", for example with podman save --format oci-archive")
 }
 
 // unpack writes an image beside its place and then moves it there, so that a
