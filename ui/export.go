@@ -34,7 +34,7 @@ func (u *UI) download(list string, of func(*http.Request) (table, error)) {
 		t, err := of(r)
 		if err != nil {
 			p := problemOf(err)
-			http.Error(w, sentence(p.Msg), statusOf(p.Code))
+			http.Error(w, sentence(p.Msg), p.Code.Status())
 			return
 		}
 		w.Header().Set("Content-Disposition", `attachment; filename="`+list+"."+format+`"`)

@@ -160,7 +160,7 @@ func (u *UI) live(w http.ResponseWriter, r *http.Request) {
 	s, err := u.o.View.Session(id)
 	if err != nil {
 		p := problemOf(err)
-		http.Error(w, sentence(p.Msg), statusOf(p.Code))
+		http.Error(w, sentence(p.Msg), p.Code.Status())
 		return
 	}
 	if !growing(s) {

@@ -220,7 +220,7 @@ func (u *UI) page(pattern string, f func(*http.Request) (answer, error)) {
 		status := http.StatusOK
 		if err != nil {
 			p := problemOf(err)
-			if status = statusOf(p.Code); status >= 500 {
+			if status = p.Code.Status(); status >= 500 {
 				u.o.Log.ErrorContext(r.Context(), "page", slog.String("path", r.URL.Path), slog.Any("err", err))
 			}
 			a = answer{title: "Not done", body: failed(textOf(p), r.URL.Path)}
@@ -268,25 +268,6 @@ func problemOf(err error) *problem.Error {
 		return p
 	}
 	return problem.New(problem.Internal, "the node could not make this page", "Its log says why.")
-}
-
-// statusOf is the HTTP status of a page that says why something was not done.
-func statusOf(c problem.Code) int {
-	switch c {
-	case problem.Internal:
-		return http.StatusInternalServerError
-	case problem.Usage:
-		return http.StatusBadRequest
-	case problem.NotFound:
-		return http.StatusNotFound
-	case problem.Conflict:
-		return http.StatusConflict
-	case problem.Forbidden:
-		return http.StatusForbidden
-	case problem.Unavailable, problem.Unreachable:
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusUnprocessableEntity
 }
 
 // shell is what all pages share.

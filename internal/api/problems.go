@@ -32,35 +32,7 @@ func (p *Problem) GetStatus() int { return p.Status }
 func (p *Problem) ContentType(string) string { return "application/problem+json" }
 
 func problemOf(code problem.Code, title, hint string) *Problem {
-	return &Problem{Type: "urn:gatehouse:problem:" + string(code), Title: title, Status: statusOf(code), Code: code, Hint: hint}
-}
-
-// statusOf maps a code to a status. A code that is not named here is a refusal
-// of something well formed.
-func statusOf(c problem.Code) int {
-	switch c {
-	case problem.Internal:
-		return http.StatusInternalServerError
-	case problem.Usage:
-		return http.StatusBadRequest
-	case problem.Unauthenticated:
-		return http.StatusUnauthorized
-	case problem.OriginNotListed, problem.LoginLinkInvalid, problem.Forbidden, problem.LoginAgain, problem.LoginRefused, problem.SelfApproval, problem.PersonUnknown:
-		return http.StatusForbidden
-	case problem.CandidateChanged:
-		return http.StatusPreconditionFailed
-	case problem.RateLimited:
-		return http.StatusTooManyRequests
-	case problem.NotFound:
-		return http.StatusNotFound
-	case problem.Conflict:
-		return http.StatusConflict
-	case problem.HostNotListed:
-		return http.StatusMisdirectedRequest
-	case problem.Unavailable, problem.Unreachable:
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusUnprocessableEntity
+	return &Problem{Type: "urn:gatehouse:problem:" + string(code), Title: title, Status: code.Status(), Code: code, Hint: hint}
 }
 
 // fail turns an error of a view or command into a Problem. The cause of an
