@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // reply writes one HTTP/1.1 response. It is the http.ResponseWriter that
@@ -28,6 +29,7 @@ type reply struct {
 	close   bool        // the connection ends with this response
 	unread  func() bool // reports a request body that nobody will read to its end
 	err     error       // first write error
+	over    atomic.Bool // finished: the buffer is somebody else's from now on
 }
 
 type framing uint8
@@ -58,6 +60,9 @@ func (r *reply) WriteHeader(status int) {
 
 // Write adds to the body.
 func (r *reply) Write(b []byte) (int, error) {
+	if r.over.Load() {
+		return 0, http.ErrHandlerTimeout
+	}
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
@@ -76,6 +81,9 @@ func (r *reply) Write(b []byte) (int, error) {
 
 // Flush sends everything written so far.
 func (r *reply) Flush() {
+	if r.over.Load() {
+		return
+	}
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
@@ -220,6 +228,7 @@ func (r *reply) trailerNames() []string {
 // finish completes the response and reports whether the connection can carry
 // another one.
 func (r *reply) finish() bool {
+	defer r.over.Store(true)
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
