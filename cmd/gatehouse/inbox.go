@@ -34,6 +34,9 @@ func inboxOf(s gatekeeper.DoorSpec) (*operations.Inbox, gatekeeper.Inside, error
 	if !slices.Contains(s.Bundle.Operations, "scm.run.logs") && !slices.Contains(s.Bundle.Operations, "scm.artifact.get") {
 		return nil, gatekeeper.Inside{}, nil
 	}
+	if p := s.Bundle.Session.Provider; p != "local" && p != "oci" {
+		return nil, gatekeeper.Inside{}, nil // another machine shows none of this one's folders
+	}
 	dir := filepath.Join(s.Dir, "inbox")
 	box, err := operations.NewInbox(dir, inboxInside)
 	return box, gatekeeper.Inside{Env: map[string]string{inboxVariable: inboxInside}, Mounts: []sandbox.Mount{{Source: dir, Path: inboxInside}}}, err
