@@ -5,12 +5,10 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/hex"
-	"html"
 	"io"
 	"mime"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -47,7 +45,7 @@ func guardAnswer(resp *http.Response, to authority.Authority, watch []secret.Val
 			if t.holds([]byte(v)) {
 				return nil, reflected()
 			}
-			if signedURL.MatchString(v) {
+			if signs([]byte(v)) {
 				return nil, fail(enforcers.CodeAnswerCredential, "a header of the answer holds a signed URL", nil) // EG-108
 			}
 		}
@@ -119,12 +117,6 @@ func sameOrigin(location string, to authority.Authority) bool {
 	named, err := authority.ParseHostPort(u.Scheme, u.Hostname()+":"+port)
 	return err == nil && named == to && u.User == nil
 }
-
-// signedURL finds query keys that make a URL work without a credential.
-var signedURL = regexp.MustCompile(`(?i)[?&;](x-amz-signature|x-amz-security-token|x-goog-signature|signature|sig|access_token|token|jwt|policy|key-pair-id)=[^&\s"]{8}`)
-
-// tokenField finds a field of a JSON answer that holds a credential.
-var tokenField = regexp.MustCompile(`(?i)"(access_token|refresh_token|id_token|session_token|client_secret|private_key|secret_access_key|token|secret|password)"\s*:\s*"[^"]{8}`)
 
 // maxMarker is the longest that the start of a signed URL's key or of a token
 // field can be, escapes included; what could be one is held back.
@@ -200,7 +192,7 @@ func (t *tripwire) check(window []byte) (hold int, err error) {
 			break
 		}
 	}
-	if t.fields && tokenField.Match(window) || t.urls && holdsSignedURL(window) {
+	if t.fields && tokens(window) || t.urls && holdsSignedURL(window) {
 		return 0, fail(enforcers.CodeAnswerCredential, "the answer holds a token or a signed URL", nil) // EG-78, EG-108
 	}
 	switch tail := window[max(0, len(window)-maxMarker):]; {
@@ -211,26 +203,6 @@ func (t *tripwire) check(window []byte) (hold int, err error) {
 		hold = max(hold, len(tail)-1-bytes.LastIndexAny(tail, " \t\r\n"))
 	}
 	return hold, nil
-}
-
-// holdsSignedURL looks at text as it stands and without the escapes of JSON and
-// HTML, which may stand within each other.
-func holdsSignedURL(b []byte) bool {
-	if signedURL.Match(b) {
-		return true
-	}
-	plain := unescapeJSON(b)
-	return signedURL.Match(plain) || bytes.IndexByte(plain, '&') >= 0 && signedURL.MatchString(html.UnescapeString(string(plain)))
-}
-
-// unescapeJSON undoes the escapes that JSON writers put into URLs.
-func unescapeJSON(b []byte) []byte {
-	if !bytes.Contains(b, []byte(`\`)) {
-		return b
-	}
-	b = bytes.ReplaceAll(b, []byte(`\u0026`), []byte("&"))
-	b = bytes.ReplaceAll(b, []byte(`\u003d`), []byte("="))
-	return bytes.ReplaceAll(b, []byte(`\/`), []byte("/"))
 }
 
 // guarded is an answer's body under watch. What may be the start of a secret
