@@ -19,6 +19,7 @@ type preset struct {
 	env     map[string]string                    // fixed; says nothing of the session
 	model   func(model string) map[string]string // further variables that name the model
 	models  []string                             // how names of models begin that it can be told
+	own     []string                             // hosts that it calls for itself; see OwnEndpoint
 }
 
 // codexScript hands codex the base URL of the models' mediator and the model's
@@ -82,12 +83,14 @@ var presets = map[string]preset{
 			return map[string]string{"ANTHROPIC_DEFAULT_HAIKU_MODEL": model, "CLAUDE_CODE_SUBAGENT_MODEL": model}
 		},
 		models: []string{"claude-"},
+		own:    []string{"statsig.anthropic.com", "downloads.claude.ai"},
 	},
 	"codex": {
 		argv:    func(task, _ string) []string { return []string{"/bin/sh", "-c", codexScript, "codex", task} },
 		version: []string{"codex", "--version"},
 		model:   func(model string) map[string]string { return map[string]string{"GATEHOUSE_MODEL": model} },
 		models:  []string{"gpt-", "o3", "o4-"},
+		own:     []string{"ab.chatgpt.com"},
 	},
 	"gemini": {
 		argv: func(task, model string) []string {
@@ -111,8 +114,16 @@ var presets = map[string]preset{
 			return map[string]string{"OPENCODE_CONFIG_CONTENT": openCodeSettings + `,"small_model":"` + openCodeModel(model) + `"}`}
 		},
 		models: slices.Collect(maps.Keys(openCodeProviders)),
+		own:    []string{"models.dev"},
 	},
 }
+
+// OwnEndpoint reports whether a host is one that a known agent calls for itself:
+// statistics, updates, plugins. Only hosts stand there whose every request its
+// maker alone receives: none where a stranger may have an account, a bucket or a
+// project, since what is marked there is looked at less (RV-01). It allows
+// nothing.
+func OwnEndpoint(agent, host string) bool { return slices.Contains(presets[agent].own, host) }
 
 // modelOf is the first model that a bundle names in full and its agent can be
 // told: an agent's own default is as often one that the bundle does not list.

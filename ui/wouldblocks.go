@@ -12,7 +12,7 @@ import (
 )
 
 // toLookAt selects what waits for a person: what hard mode would newly stop.
-const toLookAt = "status:new implied:false verdict:would_block"
+const toLookAt = "status:new implied:false own:false verdict:would_block"
 
 func (u *UI) wouldBlocks(r *http.Request) (answer, error) {
 	f, cursor, err := asked(r, view.GroupKeys)
@@ -21,8 +21,8 @@ func (u *UI) wouldBlocks(r *http.Request) (answer, error) {
 	}
 	line := f.String()
 	if line == "" {
-		// What is expected, noise, stopped anyway, or implied by another group is one
-		// click away.
+		// What is expected, noise, stopped anyway, implied by another group, or the agent's own is
+		// one click away.
 		line = toLookAt
 	}
 	p, err := u.o.Review.Groups(r.Context(), line, f.sort, cursor, pageRows)

@@ -27,7 +27,7 @@ func (c *cli) shadowList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list [FILTER...]", Short: "List groups of what sessions try and the rules deny",
 		Long: "List groups of what sessions try and the rules deny. A filter is key:value, with - in front to exclude;\n" +
-			"keys: " + strings.Join(view.GroupKeys, " ") + ".\nWithout one, noise and names whose requests are groups of their own are left out.",
+			"keys: " + strings.Join(view.GroupKeys, " ") + ".\nWithout one, noise, names whose requests are groups of their own, and endpoints that agents call for themselves are left out.",
 		Example: "  gatehouse shadow list status:new bundle:fix-failing-ci\n  gatehouse shadow list 'enforcer:egress -host:*.corp.example'",
 	}
 	sort := cmd.Flags().String("sort", "last", "last, first, count or sessions")
@@ -40,7 +40,7 @@ func (c *cli) shadowList() *cobra.Command {
 		defer client.Close()
 		filter := strings.Join(args, " ")
 		if filter == "" {
-			filter = "-status:noise -implied:true"
+			filter = "-status:noise -implied:true -own:true"
 		}
 		list, err := pages[view.Group](cmd.Context(), client, "/v1/would-blocks", url.Values{"q": {filter}, "sort": {*sort}}, *most)
 		if err != nil {

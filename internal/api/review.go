@@ -132,7 +132,7 @@ func (a *API) reviews() {
 	get(a, "list-would-blocks", "/v1/would-blocks", "Groups of what sessions try and the rules deny", func(ctx context.Context, in *struct {
 		Cursor string `query:"cursor" maxLength:"256" doc:"next of the page before"`
 		Limit  int    `query:"limit" minimum:"1" maximum:"500" default:"50"`
-		Query  string `query:"q" maxLength:"1000" doc:"key:value terms, - in front to exclude; keys: bundle enforcer floor group host implied kind method name path port reason repository rule status verdict"`
+		Query  string `query:"q" maxLength:"1000" doc:"key:value terms, - in front to exclude; keys: bundle enforcer floor group host implied kind method name own path port reason repository rule status verdict"`
 		Sort   string `query:"sort" enum:"last,first,count,sessions" default:"last"`
 	}) (view.GroupPage, error) {
 		return r.Groups(ctx, in.Query, in.Sort, in.Cursor, in.Limit)

@@ -147,7 +147,7 @@ func stale(sim Simulation) map[string]bool {
 func (r *Review) undecided(b *bundle.Bundle, sim Simulation) (open int, newest time.Time) {
 	gone := stale(sim)
 	for _, g := range r.o.View.GroupsOf(b.Name, b.Accepts) {
-		if g.Implied || g.WouldBlock == 0 || g.Status == view.StatusIgnored || gone[g.ID] {
+		if g.Implied || owned(b, &g) || g.WouldBlock == 0 || g.Status == view.StatusIgnored || gone[g.ID] {
 			continue
 		}
 		if g.First.After(newest) {
@@ -169,7 +169,7 @@ func (r *Review) unexplained(b *bundle.Bundle, sim Simulation) int {
 	}
 	n := 0
 	for _, c := range slices.Concat(sim.Left, sim.Blocked) {
-		if g, ok := status[c.Group.ID]; !ok || g.Status == view.StatusNew && !g.Implied {
+		if g, ok := status[c.Group.ID]; !ok || g.Status == view.StatusNew && !g.Implied && !owned(b, &g) {
 			n++
 		}
 	}

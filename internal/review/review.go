@@ -103,6 +103,30 @@ func (r *Review) accepts(ctx context.Context) (func(string) event.Origin, error)
 	}, nil
 }
 
+// own returns which groups are of endpoints that the agents of the bundles in
+// force call for themselves.
+func (r *Review) own(ctx context.Context) (func(*view.Group) bool, error) {
+	all, err := r.o.Bundles.Bundles(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string]*bundle.Bundle{}
+	for _, f := range all {
+		byName[f.Bundle.Name] = f.Bundle
+	}
+	return func(g *view.Group) bool { return owned(byName[g.Bundle], g) }, nil
+}
+
+// owned: what an agent's own endpoint would learn, its maker learns; nothing of
+// the session's authority goes there.
+func owned(b *bundle.Bundle, g *view.Group) bool {
+	switch g.Kind {
+	case "http.request", "net.connect", "dns.query":
+		return b != nil && g.Connection == "" && gatekeeper.OwnEndpoint(b.Session.Agent.Name, g.Host)
+	}
+	return false
+}
+
 // Groups lists the groups of what sessions try and the rules deny. filter is a
 // line of view.ParseTerms over view.GroupKeys.
 func (r *Review) Groups(ctx context.Context, filter, sort, after string, n int) (view.GroupPage, error) {
@@ -114,7 +138,11 @@ func (r *Review) Groups(ctx context.Context, filter, sort, after string, n int) 
 	if err != nil {
 		return view.GroupPage{}, err
 	}
-	p, err := r.o.View.Groups(view.GroupQuery{Terms: terms, Sort: sort, Accepts: accepts}, after, n)
+	own, err := r.own(ctx)
+	if err != nil {
+		return view.GroupPage{}, err
+	}
+	p, err := r.o.View.Groups(view.GroupQuery{Terms: terms, Sort: sort, Accepts: accepts, Own: own}, after, n)
 	if err != nil {
 		return p, err
 	}
@@ -127,10 +155,15 @@ func (r *Review) Group(ctx context.Context, id string) (view.GroupDetail, error)
 	if err != nil {
 		return view.GroupDetail{}, err
 	}
+	own, err := r.own(ctx)
+	if err != nil {
+		return view.GroupDetail{}, err
+	}
 	d, err := r.o.View.Group(id, accepts)
 	if err != nil {
 		return d, err
 	}
+	d.Own = own(&d.Group)
 	one := []view.Group{d.Group}
 	err = r.stale(ctx, one)
 	d.Group = one[0]

@@ -14,7 +14,7 @@ import (
 
 // GroupKeys are the names that a filter of groups knows.
 var GroupKeys = []string{
-	"bundle", "enforcer", "floor", "group", "host", "implied", "kind", "method", "name", "path", "port", "reason", "repository", "rule", "status", "verdict",
+	"bundle", "enforcer", "floor", "group", "host", "implied", "kind", "method", "name", "own", "path", "port", "reason", "repository", "rule", "status", "verdict",
 }
 
 // GroupQuery selects and orders groups.
@@ -24,6 +24,9 @@ type GroupQuery struct {
 	// Accepts returns the lowest origin that a bundle takes; sessions below it do
 	// not count. nil counts all.
 	Accepts func(bundle string) event.Origin
+	// Own reports whether a group is of an endpoint that the bundle's agent calls
+	// for itself. nil: none is.
+	Own func(g *Group) bool
 }
 
 // GroupPage is one page of groups. Total is exact, over all pages.
@@ -55,6 +58,8 @@ func (g *group) holds(t *Term, row *Group) bool {
 		return g.floors[t.Value] > 0
 	case "implied":
 		return t.Value == strconv.FormatBool(row.Implied)
+	case "own":
+		return t.Value == strconv.FormatBool(row.Own)
 	case "port":
 		return t.Value == strconv.Itoa(row.Port)
 	}
@@ -127,6 +132,7 @@ func (v *View) selected(q GroupQuery, now time.Time) []ranked {
 			accepts[g.row.Bundle] = from
 		}
 		v.groups.light(&scratch, g, from, now)
+		scratch.Own = q.Own != nil && q.Own(&scratch)
 		if matchTerms(q.Terms, func(t *Term) bool { return g.holds(t, &scratch) }) {
 			out = append(out, ranked{g, q.rank(&scratch)})
 		}
@@ -173,7 +179,9 @@ func (v *View) Groups(q GroupQuery, after string, n int) (GroupPage, error) {
 			p.Next = groupCursor(q.Sort, last.rank, last.g.row.ID)
 			break
 		}
-		p.Items = append(p.Items, v.groups.shown(x.g, q.accepts(x.g.row.Bundle), now))
+		row := v.groups.shown(x.g, q.accepts(x.g.row.Bundle), now)
+		row.Own = q.Own != nil && q.Own(&row)
+		p.Items = append(p.Items, row)
 	}
 	return p, nil
 }

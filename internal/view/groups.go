@@ -45,6 +45,7 @@ type Group struct {
 	Status  string `json:"status" enum:"new,kept,noise,ignored" doc:"ignored: only killed sessions, or ones below accepts, produced it"`
 	Ignored string `json:"ignored,omitempty" enum:"killed,below_accepts" doc:"why an ignored group does not count"`
 	Implied bool   `json:"implied,omitempty" doc:"a name or a tunnel of a host whose requests are groups of their own"`
+	Own     bool   `json:"own,omitempty" doc:"an endpoint that the bundle's agent calls for itself: statistics, updates, plugins"`
 	Mark    *Mark  `json:"mark,omitempty"`
 }
 
