@@ -44,7 +44,15 @@ type session struct {
 }
 
 // start makes the door, its shim and the sandbox.
-func (x *session) start(ctx context.Context, c *remote.Create) error {
+func (x *session) start(ctx context.Context, c *remote.Create) (err error) {
+	defer func() {
+		x.mu.Lock()
+		late := x.ending
+		x.mu.Unlock()
+		if late { // ended while it started: what end did not see yet goes here
+			err = errors.Join(problem.New(problem.SandboxFailed, "the session is over", ""), x.clear())
+		}
+	}()
 	dir := filepath.Join(x.s.o.Dir, x.id)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("session folder: %w", err)
@@ -67,13 +75,28 @@ func (x *session) start(ctx context.Context, c *remote.Create) error {
 		return err
 	}
 	x.mu.Lock()
-	late := x.ending
 	x.box = box
 	x.mu.Unlock()
-	if late { // ended while it started
-		return errors.Join(problem.New(problem.SandboxFailed, "the session is over", ""), box.Close())
-	}
 	return nil
+}
+
+// clear closes what the session has by now and removes its folder.
+func (x *session) clear() error {
+	x.mu.Lock()
+	box, door, p := x.box, x.door, x.shim
+	x.box, x.door, x.shim = nil, nil, nil
+	x.mu.Unlock()
+	var errs []error
+	if p != nil {
+		p.Stop() // the way out first
+	}
+	if door != nil {
+		errs = append(errs, door.Close())
+	}
+	if box != nil {
+		errs = append(errs, box.Close())
+	}
+	return errors.Join(append(errs, os.RemoveAll(filepath.Join(x.s.o.Dir, x.id)))...)
 }
 
 func (x *session) openDoor(dir string, key *remote.DoorKey) error {
@@ -138,19 +161,7 @@ func (x *session) end() error {
 	}
 	x.lease.Stop()
 	x.stop()
-	x.mu.Lock()
-	box, door, p := x.box, x.door, x.shim
-	x.mu.Unlock()
-	var errs []error
-	if p != nil {
-		p.Stop() // the way out first
-	}
-	if door != nil {
-		errs = append(errs, door.Close())
-	}
-	if box != nil {
-		errs = append(errs, box.Close())
-	}
+	errs := []error{x.clear()}
 	x.mu.Lock()
 	if x.ended != nil {
 		x.s.o.Artifacts.release(x.ended.Artifacts)
@@ -159,7 +170,6 @@ func (x *session) end() error {
 		errs = append(errs, os.Remove(f))
 	}
 	x.mu.Unlock()
-	errs = append(errs, os.RemoveAll(filepath.Join(x.s.o.Dir, x.id)))
 	x.closeErr = errors.Join(errs...)
 	x.s.mu.Lock()
 	delete(x.s.sessions, x.id)
