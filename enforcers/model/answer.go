@@ -43,7 +43,8 @@ func notPaid(no *spend.Refusal) *refusal {
 	return &refusal{Code: no.Code, Budget: no.Budget, Remaining: no.Remaining.String(), Limit: no.Limit.String()}
 }
 
-// hints name the next step. They never repeat what was asked for.
+// hints name the next step. They never repeat what was asked for, but for the
+// name of a field or type that is on no list.
 var hints = map[string]string{
 	CodeRoute:                        "Only model calls pass to this host; anything else of the provider's is closed.",
 	CodeBody:                         "Send one JSON object with distinct keys and the documented types.",

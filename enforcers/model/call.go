@@ -363,7 +363,11 @@ func (x *call) refuse(w http.ResponseWriter, code, where string) {
 	a.HardSet = code
 	_, d := x.r.Decide(a)
 	x.seen(Event{Code: code})
-	answer(w, d, refusal{Code: code, Where: where})
+	no := refusal{Code: code, Where: where}
+	if code == CodeField && x.req != nil && x.req.field != "" {
+		no.Hint = "The " + where + " " + x.req.field + " is not in the closed list; see docs/models.md."
+	}
+	answer(w, d, no)
 }
 
 // unpaid answers what cannot be paid for.

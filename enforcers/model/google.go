@@ -35,7 +35,7 @@ func (r *request) camel(v *value, f fields) {
 		}
 		judge, ok := f[name]
 		if !ok {
-			r.refuse(CodeField, "field")
+			r.unlisted("field", v.keys[i].name)
 			return
 		}
 		judge(r, &v.keys[i].value)

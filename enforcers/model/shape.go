@@ -1,6 +1,7 @@
 package model
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -49,6 +50,7 @@ type request struct {
 	hideLast bool // drop the usage chunk that the client did not ask for
 
 	code, where string // of the first refusal
+	field       string // name of the field or type that is on no list, for the hint alone
 }
 
 // refuse notes the first thing that is wrong. where names a field of the closed
@@ -58,6 +60,18 @@ func (r *request) refuse(code, where string) {
 		r.code, r.where = code, where
 	}
 }
+
+// unlisted notes a field or a type that is on no closed list, and its name when
+// that is one: what a key spells goes back to who sent it, as a word and no
+// longer than a name, and into no receipt (ME-10).
+func (r *request) unlisted(where, name string) {
+	if r.code == "" && nameForm.MatchString(name) {
+		r.field = name
+	}
+	r.refuse(CodeField, where)
+}
+
+var nameForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,63}$`)
 
 // rule judges one value of a body.
 type rule func(r *request, v *value)
@@ -98,7 +112,7 @@ func (r *request) members(v *value, f fields) {
 		}
 		judge, ok := f[m.name]
 		if !ok {
-			r.refuse(CodeField, "field")
+			r.unlisted("field", m.name)
 			return
 		}
 		judge(r, &m.value)
@@ -140,7 +154,7 @@ func block(types map[string]fields) rule {
 		}
 		f, ok := types[t.str]
 		if !ok {
-			r.refuse(CodeField, "type")
+			r.unlisted("type", t.str)
 			return
 		}
 		r.members(v, f)
