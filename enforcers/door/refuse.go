@@ -53,16 +53,22 @@ func Reason(d enforcers.Decision) (code, hint string) {
 // Fail answers a permitted action that could not be carried out. err comes
 // from upstream.
 func Fail(w http.ResponseWriter, d enforcers.Decision, err error) {
-	code := string(problem.CodeOf(err))
+	code, hint, status := Failure(err)
+	write(w, refusal{Title: "not carried out by Gatehouse", Status: status, Code: code, Rule: d.Rule, Hint: hint}, d)
+}
+
+// Failure returns what Fail says of an error, for a mediator whose clients read
+// another form.
+func Failure(err error) (code, hint string, status int) {
+	code = string(problem.CodeOf(err))
 	var bad malformed
 	if errors.As(err, &bad) {
 		code = enforcers.CodeMalformed
 	}
-	hint := problem.HintOf(err)
-	if hint == "" {
+	if hint = problem.HintOf(err); hint == "" {
 		hint = hints[code]
 	}
-	write(w, refusal{Title: "not carried out by Gatehouse", Status: statusOf(code), Code: code, Rule: d.Rule, Hint: hint}, d)
+	return code, hint, statusOf(code)
 }
 
 func write(w http.ResponseWriter, r refusal, d enforcers.Decision) {

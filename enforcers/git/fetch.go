@@ -44,7 +44,7 @@ func (m *Mediator) fetch(w http.ResponseWriter, r *door.Request, h *host, reposi
 	out := outgoing(r.Context(), repository, t, version, body)
 	resp, err := send(r, p, out, t.op, t.service)
 	if err != nil {
-		door.Fail(w, d, err)
+		fail(w, d, err)
 		return
 	}
 	if t.op == opRefs {

@@ -25,7 +25,7 @@ func (m *Mediator) pushRefs(w http.ResponseWriter, r *door.Request, h *host, rep
 	}
 	resp, err := send(r, p, outgoing(r.Context(), repository, from, 0, nil), opRefs, uploadPack)
 	if err != nil {
-		door.Fail(w, d, err)
+		fail(w, d, err)
 		return
 	}
 	defer resp.Body.Close()
@@ -34,7 +34,7 @@ func (m *Mediator) pushRefs(w http.ResponseWriter, r *door.Request, h *host, rep
 	w.Header().Set("Cache-Control", "no-cache")
 	if err := writePushRefs(w, &in); err != nil {
 		if errors.Is(err, errNothingWritten) {
-			door.Fail(w, d, problem.Wrap(err, CodeAnswer, "the advertisement is not one to push by", "The host's references could not be read, or use another hash than SHA-1."))
+			fail(w, d, problem.Wrap(err, CodeAnswer, "the advertisement is not one to push by", "The host's references could not be read, or use another hash than SHA-1."))
 			return
 		}
 		panic(http.ErrAbortHandler)

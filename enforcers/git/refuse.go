@@ -62,6 +62,23 @@ func refuse(w http.ResponseWriter, d enforcers.Decision) {
 	case enforcers.CodeReceiptUnavailable:
 		status = http.StatusServiceUnavailable
 	}
+	say(w, status, d, words(d))
+}
+
+// fail answers a permitted git request that could not be carried out.
+func fail(w http.ResponseWriter, d enforcers.Decision, err error) {
+	code, hint, status := door.Failure(err)
+	lines := []string{"not carried out by Gatehouse: " + code}
+	if hint != "" {
+		lines = append(lines, hint)
+	}
+	if !d.Receipt.IsZero() {
+		lines = append(lines, "receipt "+d.Receipt.String())
+	}
+	say(w, status, d, lines)
+}
+
+func say(w http.ResponseWriter, status int, d enforcers.Decision, lines []string) {
 	h := w.Header()
 	if !d.Receipt.IsZero() {
 		h.Set(door.ReceiptHeader, d.Receipt.String())
@@ -69,7 +86,7 @@ func refuse(w http.ResponseWriter, d enforcers.Decision) {
 	h.Set("Content-Type", "text/plain; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = fmt.Fprintln(w, strings.Join(words(d), "\n"))
+	_, _ = fmt.Fprintln(w, strings.Join(lines, "\n"))
 }
 
 // refuseAPI answers a denied request to an API as RFC 9457, with the message that
