@@ -48,8 +48,8 @@ func (s *session) send(t *testing.T, host, method, target, body string, header h
 	var p struct{ Code string }
 	if json.Unmarshal(b, &p) != nil {
 		// What git is told: the code stands in the first line.
-		_, rest, _ := strings.Cut(string(b), "refused by Gatehouse: ")
-		p.Code, _, _ = strings.Cut(rest, " ")
+		_, rest, _ := strings.Cut(string(b), " by Gatehouse: ")
+		p.Code, _, _ = strings.Cut(strings.ReplaceAll(rest, "\n", " "), " ")
 	}
 	return resp.StatusCode, p.Code, string(b)
 }

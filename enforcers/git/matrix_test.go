@@ -3,7 +3,10 @@
 package git_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -24,6 +27,15 @@ func commands(n int, capabilities string) string {
 		fmt.Fprintf(&b, "%04x%s", len(line)+4, line)
 	}
 	return b.String() + "0000"
+}
+
+// zipped is a body as git sends a long one.
+func zipped(s string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = io.WriteString(z, s)
+	_ = z.Close()
+	return b.String()
 }
 
 // TestBypassMatrix has the rows about git of the bypass matrix, EG-79 to EG-86
@@ -74,6 +86,7 @@ func TestBypassMatrix(t *testing.T) {
 		"ME-22_sha256":              {method: "POST", target: shop + "/git-receive-pack", body: commands(1, " report-status object-format=sha256"), header: receive, status: 200, code: git.CodePush},
 		"ME-22_push_options":        {method: "POST", target: shop + "/git-receive-pack", body: commands(1, " report-status push-options"), header: receive, status: 200, code: git.CodePush},
 		"ME-22_split_pkt":           {method: "POST", target: shop + "/git-receive-pack", body: commands(1, " report-status")[:40], header: receive, status: 200, code: ""},
+		"ME-22_gzip":                {method: "POST", target: shop + "/git-receive-pack", body: zipped(commands(1, "")), header: http.Header{"Content-Type": receive["Content-Type"], "Content-Encoding": {"gzip"}}, status: 200, code: "ng refs/heads/gatehouse/r0 " + git.CodePush},
 		"ME-22_gzip_of_nothing":     {method: "POST", target: shop + "/git-receive-pack", body: "x", header: http.Header{"Content-Type": receive["Content-Type"], "Content-Encoding": {"gzip"}}, status: 400, code: enforcers.CodeMalformed},
 		"EG-86_malformed_push":      {method: "POST", target: shop + "/git-receive-pack", body: "00", header: http.Header{"Content-Type": {"application/x-git-upload-pack-request"}}, status: 400, code: enforcers.CodeMalformed},
 		"EG-83_cut_request":         {method: "POST", target: shop + "/git-upload-pack", body: "0032want " + strings.Repeat("a", 40), header: pack, status: 400, code: enforcers.CodeMalformed},

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gatehouse/enforcers"
+	"gatehouse/enforcers/git"
 	"gatehouse/receipts"
 )
 
@@ -19,60 +21,71 @@ func TestSibling(t *testing.T) {
 	w := newWorld(t)
 	l := newLarge(t, w)
 	oid := l.put("a large file")
-	remote := func(path string) func(*testing.T, *session) string {
+	type try func(t *testing.T, s *session) string
+	remote := func(path string) try {
 		return func(_ *testing.T, s *session) string { return refusedGit(s, "ls-remote", url+path) }
 	}
-	for name, try := range map[string]func(t *testing.T, s *session) string{
-		"EG-80_by_name":      remote("acme/other.git"),
-		"EG-81_by_case":      remote("Acme/OTHER.git"),
-		"EG-81_without_git":  remote("acme/other"),
-		"EG-81_slash":        remote("acme/other.git/"),
-		"EG-81_dot_segments": remote("acme/shop.git/../other.git"),
-		"EG-81_encoded":      remote("acme/shop.git/%2e%2e/other.git"),
-		"EG-82_push": func(t *testing.T, s *session) string {
+	const unlisted = "repository_not_listed"
+	for name, c := range map[string]struct {
+		try  try
+		code string // stands in what comes back
+	}{
+		"EG-80_by_name":      {remote("acme/other.git"), unlisted},
+		"EG-81_by_case":      {remote("Acme/OTHER.git"), unlisted},
+		"EG-81_without_git":  {remote("acme/other"), unlisted},
+		"EG-81_slash":        {remote("acme/other.git/"), unlisted},
+		"EG-81_dot_segments": {remote("acme/shop.git/../other.git"), unlisted},
+		"EG-81_encoded": {func(t *testing.T, s *session) string {
+			_, code, _ := s.send(t, "git.good.test", "GET", "/acme/shop.git/%2e%2e/other.git/info/refs?service=git-upload-pack", "", http.Header{})
+			return code
+		}, enforcers.CodeBadPath},
+		"EG-82_push": {func(t *testing.T, s *session) string {
 			return refusedGit(s, "-C", s.clone(), "push", url+"acme/other", "HEAD:refs/heads/gatehouse/a")
-		},
-		"EG-81_renamed": func(_ *testing.T, s *session) string {
+		}, unlisted},
+		"EG-81_renamed": {func(_ *testing.T, s *session) string {
 			w.rename(true)
 			defer w.rename(false)
 			return refusedGit(s, "ls-remote", url+"acme/shop.git")
-		},
-		"EG-84_submodule": func(t *testing.T, s *session) string {
+		}, git.CodeMoved},
+		"EG-84_submodule": {func(t *testing.T, s *session) string {
 			dir := s.clone()
 			return refusedGit(s, "-C", dir, "submodule", "add", "../other.git", filepath.Join("sub", "other"))
-		},
-		"EG-84_lfs": func(t *testing.T, s *session) string {
+		}, unlisted},
+		"EG-84_lfs": {func(t *testing.T, s *session) string {
 			_, code, _ := s.send(t, "git.good.test", "POST", "/acme/other.git/info/lfs/objects/batch", fmt.Sprintf(`{"operation":"download","objects":[{"oid":%q,"size":12}]}`, oid), http.Header{"Content-Type": {"application/vnd.git-lfs+json"}})
 			return code
-		},
-		"EG-84_lfs_href": func(t *testing.T, s *session) string {
+		}, unlisted},
+		"EG-84_lfs_href": {func(t *testing.T, s *session) string {
 			l.at("https://git.good.test/acme/other.git/info/lfs/objects/OID")
-			if _, text := s.batch(t, fmt.Sprintf(`{"operation":"download","objects":[{"oid":%q,"size":12}]}`, oid)); strings.Contains(text, "href\":") {
-				return ""
+			_, text := s.batch(t, fmt.Sprintf(`{"operation":"download","objects":[{"oid":%q,"size":12}]}`, oid))
+			if strings.Contains(text, "href\":") {
+				return "an address: " + text
 			}
-			_, code, _ := s.send(t, "git.good.test", "GET", "/acme/shop.git/info/lfs/objects/"+oid, "", http.Header{})
-			return code
-		},
-		"EG-85_rest": func(t *testing.T, s *session) string {
+			if _, code, _ := s.send(t, "git.good.test", "GET", "/acme/shop.git/info/lfs/objects/"+oid, "", http.Header{}); code != git.CodeLFSAsked {
+				return "the object: " + code
+			}
+			return text
+		}, git.CodeLFSHref},
+		"EG-85_rest": {func(t *testing.T, s *session) string {
 			_, code, _ := s.request(t, "GET", "/repos/acme/other/contents/README", "")
 			return code
-		},
-		"EG-85_rest_by_id": func(t *testing.T, s *session) string {
+		}, git.CodeAPIRepository},
+		"EG-85_rest_by_id": {func(t *testing.T, s *session) string {
 			_, code, _ := s.request(t, "GET", "/repositories/"+otherID, "")
 			return code
-		},
-		"EG-85_graphql": func(t *testing.T, s *session) string {
+		}, git.CodeAPIRepository},
+		"EG-85_graphql": {func(t *testing.T, s *session) string {
 			_, code, _ := s.request(t, "POST", "/graphql", `{"query":"{repository(owner:\"acme\",name:\"other\"){id}}"}`)
 			return code
-		},
-		"EG-85_raw": func(t *testing.T, s *session) string {
+		}, git.CodeGraphQL},
+		"EG-85_raw": {func(t *testing.T, s *session) string {
 			_, code, _ := s.send(t, "git.good.test", "GET", "/acme/other/raw/main/README", "", http.Header{})
 			return code
-		},
-		"EG-85_archive": func(t *testing.T, s *session) string {
+		}, "connection_not_listed"},
+		"EG-85_archive": {func(t *testing.T, s *session) string {
 			_, code, _ := s.send(t, "git.good.test", "GET", "/acme/other/archive/main.zip", "", http.Header{})
 			return code
-		},
+		}, "connection_not_listed"},
 	} {
 		for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
 			t.Run(name+"/"+string(mode), func(t *testing.T) {
@@ -80,8 +93,8 @@ func TestSibling(t *testing.T) {
 				w.seen = nil
 				w.mu.Unlock()
 				s := open(t, w, setup{mode: mode, push: pushBranches})
-				if try(t, s) == "" {
-					t.Error("it was not refused")
+				if got := c.try(t, s); !strings.Contains(got, c.code) {
+					t.Errorf("no %q in what came back: %.300s", c.code, got)
 				}
 				for _, asked := range s.inject.asked() {
 					if !strings.HasSuffix(asked, " "+shopID) {
@@ -100,7 +113,7 @@ func TestSibling(t *testing.T) {
 	}
 }
 
-// refusedGit runs git and returns what it printed when it failed.
+// refusedGit runs git and returns what it printed if it failed.
 func refusedGit(s *session, args ...string) string {
 	out, err := s.git("", args...)
 	if err == nil {
