@@ -24,13 +24,16 @@ var dials = map[string][]string{
 
 // hostReaders may look at what a request says of its host: they compare it.
 var hostReaders = map[string][]string{
-	"door/http2.go":         {"serve", "wellFormed"},
-	"door/request.go":       {"newRequest"}, // clears it
-	"model/call.go":         {"sources"},    // of a URL in the body, which the provider would fetch: judged, never dialed here
-	"telemetry/mediator.go": {"sinkOf"},     // of a connection's URL and DSN, which the operator wrote
-	"telemetry/sentry.go":   {"own"},        // compares a DSN with the session's own
-	"upstream/node.go":      {"RoundTrip"},  // refuses any but its own
-	"upstream/do.go":        {"request"},    // writes it
+	"door/http2.go":          {"serve", "wellFormed"},
+	"door/request.go":        {"newRequest"},         // clears it
+	"git/lfs_batch.go":       {"lfsAction"},          // of an address in the host's own answer, compared with the host
+	"model/call.go":          {"sources"},            // of a URL in the body, which the provider would fetch: judged, never dialed here
+	"telemetry/mediator.go":  {"sinkOf"},             // of a connection's URL and DSN, which the operator wrote
+	"telemetry/sentry.go":    {"own"},                // compares a DSN with the session's own
+	"telemetry/spans.go":     {"decision", "action"}, // of a receipt, for people to read
+	"upstream/credential.go": {"Own"},                // refuses any but the connection's own
+	"upstream/node.go":       {"RoundTrip"},          // refuses any but its own
+	"upstream/do.go":         {"request"},            // writes it
 }
 
 // TestOnlyUpstreamDials: nothing under enforcers but upstream has a way to the
