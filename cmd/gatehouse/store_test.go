@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -34,7 +35,22 @@ func TestTamperStore(t *testing.T) {
 		t.Skip("SKIPPED in short mode: each damage takes three starts of a node; internal/bus has the same in short")
 	}
 	t.Parallel()
+	n := newLiveNode(t, "", sleeper("0"))
+	n.start()
+	kept := n.deliver(failure(1), quiet(2), quiet(3))
+	n.settled(kept...)
+	n.stop()
+	earlier := filepath.Join(t.TempDir(), "nats")
+	if err := os.CopyFS(earlier, os.DirFS(n.path("state", "nats"))); err != nil {
+		t.Fatal(err)
+	}
 	cases := map[string]damaged{
+		"session_deleted": {deleteFirst(bus.Sessions), ""},
+		"rolled_back": {func(t *testing.T, store string) {
+			if err := errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(earlier))); err != nil {
+				t.Fatal(err)
+			}
+		}, ""},
 		"RC-35_flipped_payload_bit": {flipIn(bus.Sessions, `"type":"session.open"`), "store_damage"},
 		"flipped_bit_in_an_event":   {flipIn(bus.Events, `workflow_run.completed`), "store_damage"},
 		// The server takes what it can still read for the whole: the stream is
@@ -52,11 +68,6 @@ func TestTamperStore(t *testing.T) {
 			}
 		}, ""},
 	}
-	n := newLiveNode(t, "", sleeper("0"))
-	n.start()
-	kept := n.deliver(failure(1), quiet(2), quiet(3))
-	n.settled(kept...)
-	n.stop()
 	run := 10
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -228,6 +239,51 @@ func lower(stream string, raise bool) func(*testing.T, string) {
 			cfg.MaxMsgs, cfg.Discard = -1, jetstream.DiscardNew
 			_, err = js.UpdateStream(ctx, cfg)
 			return err
+		})
+	}
+}
+
+// deleteFirst makes a stream again with everything but the first subject's messages.
+func deleteFirst(stream string) func(*testing.T, string) {
+	return func(t *testing.T, store string) {
+		administer(t, store, func(ctx context.Context, js jetstream.JetStream) error {
+			s, err := js.Stream(ctx, stream)
+			if err != nil {
+				return err
+			}
+			info := s.CachedInfo()
+			var kept []*nats.Msg
+			gone := ""
+			for seq := info.State.FirstSeq; seq <= info.State.LastSeq; seq++ {
+				m, err := s.GetMsg(ctx, seq)
+				if err != nil {
+					return err
+				}
+				if gone == "" {
+					gone = m.Subject
+				}
+				if m.Subject != gone {
+					kept = append(kept, &nats.Msg{Subject: m.Subject, Header: m.Header, Data: m.Data})
+				}
+			}
+			if len(kept) == 0 {
+				return errors.New("there is one session only")
+			}
+			if err := js.DeleteStream(ctx, stream); err != nil {
+				return err
+			}
+			if _, err := js.CreateStream(ctx, info.Config); err != nil {
+				return err
+			}
+			for _, m := range kept {
+				for _, h := range []string{"Nats-Expected-Last-Subject-Sequence", "Nats-Expected-Last-Sequence"} {
+					m.Header.Del(h)
+				}
+				if _, err := js.PublishMsg(ctx, m); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	}
 }
