@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
@@ -43,9 +44,11 @@ type gitHub struct {
 	live   map[string]gitHubTok // by token
 	held   chan struct{}        // closed once a push has landed whose answer is kept back
 	rest   map[string]http.HandlerFunc
-	static bool             // a live token may do everything
-	asked  []string         // paths at the host
-	large  http.HandlerFunc // Git LFS, under any live token for the repository
+	static bool                 // a live token may do everything
+	wider  func(map[string]any) // changes the answer to a request for a token
+	prefix string               // of tokens, "" = ghs_canary
+	asked  []string             // paths at the host
+	large  http.HandlerFunc     // Git LFS, under any live token for the repository
 }
 
 type gitHubTok struct {
@@ -140,14 +143,18 @@ func (w *gitHub) serveAPI(rw http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.n++
-		token := fmt.Sprintf("ghs_canary%032d", w.n)
+		token := fmt.Sprintf("%s%032d", cmp.Or(w.prefix, "ghs_canary"), w.n)
 		w.bodies = append(w.bodies, fmt.Sprintf("%v %v", asked.IDs, asked.Permissions))
 		w.live[token] = gitHubTok{fmt.Sprint(asked.IDs[0]), asked.Permissions}
 		rw.WriteHeader(http.StatusCreated)
-		_ = json.NewEncoder(rw).Encode(map[string]any{
-			"token": token, "expires_at": time.Now().Add(time.Hour), "permissions": asked.Permissions,
+		answer := map[string]any{
+			"token": token, "expires_at": time.Now().Add(time.Hour), "permissions": maps.Clone(asked.Permissions),
 			"repositories": []map[string]any{{"id": asked.IDs[0]}},
-		})
+		}
+		if w.wider != nil {
+			w.wider(answer)
+		}
+		_ = json.NewEncoder(rw).Encode(answer)
 	case r.URL.Path == "/installation/token" && r.Method == http.MethodDelete:
 		delete(w.live, bearer)
 		rw.WriteHeader(http.StatusNoContent)
