@@ -23,7 +23,6 @@ type story struct {
 	s     *telemetry.Spans
 	now   time.Time
 	n     int
-	spans []*trace.Span
 }
 
 func newStory(t *testing.T) *story {
