@@ -19,10 +19,10 @@ import (
 
 // story feeds receipts of one node, as its journal has them.
 type story struct {
-	t     *testing.T
-	s     *telemetry.Spans
-	now   time.Time
-	n     int
+	t   *testing.T
+	s   *telemetry.Spans
+	now time.Time
+	n   int
 }
 
 func newStory(t *testing.T) *story {
