@@ -44,6 +44,10 @@ func TestTamperStore(t *testing.T) {
 	if err := os.CopyFS(earlier, os.DirFS(n.path("state", "nats"))); err != nil {
 		t.Fatal(err)
 	}
+	n.start() // what the copy does not have
+	kept = append(kept, n.deliver(quiet(4))...)
+	n.settled(kept...)
+	n.stop()
 	cases := map[string]damaged{
 		"session_deleted": {deleteFirst(bus.Sessions), ""},
 		"rolled_back": {func(t *testing.T, store string) {
@@ -77,6 +81,7 @@ func TestTamperStore(t *testing.T) {
 			// make another damage of this one.
 			n.gatehouse(exitOK, "rebuild")
 			c.do(t, n.path("state", "nats"))
+			before := n.said()
 			n.launch()
 			n.until("ready or refused", func() bool {
 				select {
@@ -98,6 +103,8 @@ func TestTamperStore(t *testing.T) {
 			switch {
 			case c.want == "" && refused != "":
 				t.Fatalf("refused: %s", refused)
+			case c.want == "" && n.said() == before:
+				t.Fatal("the node put the streams right and said nothing")
 			case c.want != "" && !strings.Contains(refused, "("+c.want+")"):
 				t.Fatalf("the node says %q, want %s", refused, c.want)
 			case refused != "":
@@ -112,6 +119,16 @@ func TestTamperStore(t *testing.T) {
 		})
 	}
 	n.t = t
+}
+
+// said counts how often the node said that it put streams right.
+func (n *liveNode) said() int {
+	n.t.Helper()
+	b, err := os.ReadFile(n.path("log"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return strings.Count(string(b), "the streams lack what the journal holds")
 }
 
 // lastLine is the last thing that the node said that is no log line.
