@@ -52,7 +52,7 @@ func markKey(s state) (secret.Value, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		b = []byte(rand.Text())
-		err = os.WriteFile(path, b, 0o600)
+		err = replaceFile(path, b) // whole or not there, whenever the power goes
 	}
 	if err != nil || len(b) < 26 {
 		return secret.Value{}, fmt.Errorf("couldn't read %s: %w", path, errors.Join(err, errors.New("want 26 characters; remove it to have it made anew")))
