@@ -93,7 +93,7 @@ func (b mailbox) send(ctx context.Context, letter []byte) error {
 }
 
 // letter is the message as a mail: the sentence, and below it the same as the
-// webhook gets. None of it is in the words of an agent.
+// webhook gets. The refused host is a client's word: it stands in the body alone.
 func (b mailbox) letter(m message) ([]byte, error) {
 	whole, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
