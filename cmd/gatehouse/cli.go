@@ -50,7 +50,7 @@ type cli struct {
 func Main(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
 	c := &cli{in: in, out: out, err: errw}
 	root := c.root()
-	root.SetArgs(args)
+	root.SetArgs(digestsAsArguments(root, args))
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errw)
