@@ -220,24 +220,33 @@ func (c *Client) inject(ctx context.Context, p *enforcers.Permit, out *http.Requ
 }
 
 // download is a response body on its way in. Closing it writes the outcome.
+// After a protocol switch each direction has a goroutine of its own, and either
+// may close it.
 type download struct {
 	io.ReadCloser
 	x   *exchange
-	err error
+	mu  sync.Mutex
+	err error // why it ended, if for a reason; guarded by mu
+}
+
+func (d *download) failed(err error) {
+	d.mu.Lock()
+	d.err = err
+	d.mu.Unlock()
 }
 
 func (d *download) Read(b []byte) (int, error) {
 	n, err := d.ReadCloser.Read(b)
 	if n > 0 {
 		if limit := d.x.m.add(0, n); limit != nil {
-			d.err = limit
+			d.failed(limit)
 			return 0, limit
 		}
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		d.x.tripped(d.x.client, err)
 		err = classify(err, d.x.p.Context(), d.x.m.ctx)
-		d.err = err
+		d.failed(err)
 	}
 	return n, err
 }
@@ -249,7 +258,7 @@ func (d *download) Write(b []byte) (int, error) {
 		return 0, errors.ErrUnsupported
 	}
 	if err := d.x.m.add(len(b), 0); err != nil {
-		d.err = err
+		d.failed(err)
 		return 0, err
 	}
 	return w.Write(b)
@@ -257,11 +266,14 @@ func (d *download) Write(b []byte) (int, error) {
 
 func (d *download) Close() error {
 	code := ""
+	d.mu.Lock()
+	why := d.err
+	d.mu.Unlock()
 	if life := d.x.p.Context(); life.Err() != nil {
-		d.err = context.Cause(life)
+		why = context.Cause(life)
 	}
-	if d.err != nil {
-		code = string(problem.CodeOf(d.err))
+	if why != nil {
+		code = string(problem.CodeOf(why))
 	}
 	err := d.ReadCloser.Close()
 	if d.x.own != nil {
