@@ -53,13 +53,13 @@ func (r *Review) Ready(ctx context.Context, name string) (Readiness, error) {
 		return Readiness{}, err
 	}
 	out := Readiness{Bundle: name, Digest: sim.Digest, Mode: string(b.Mode), Sim: sim, Stopped: sim.Stopped, Sessions: sim.Sessions, Never: r.never(b)}
-	out.Expect = fmt.Sprintf("promoted now it would have stopped %d of %d sessions", out.Stopped, out.Sessions)
+	out.Expect = fmt.Sprintf("promoted now it would have stopped %d of %s", out.Stopped, plural(out.Sessions, "session"))
 	if out.Sessions == 0 {
 		out.Expect = "nothing was observed: that is no evidence that nothing would be stopped"
 	}
 	open, newest := r.undecided(b, sim)
 	now := r.o.Clock()
-	page := "/ui/would-blocks?q=" + "bundle:" + name
+	page, sessions := "/ui/would-blocks?q=bundle:"+name, "/ui/sessions?q=bundle:"+name
 	item := func(id string, ok bool, yes, no, link string) {
 		text := yes
 		if !ok {
@@ -67,16 +67,16 @@ func (r *Review) Ready(ctx context.Context, name string) (Readiness, error) {
 		}
 		out.Items = append(out.Items, Item{ID: id, OK: ok, Text: text, Link: link})
 	}
-	item("observed", out.Sessions > 0, fmt.Sprintf("sessions judged, of the last %d days: %d", defaultDays, out.Sessions), "no session in the last 30 days", "/ui/sessions?bundle="+name)
+	item("observed", out.Sessions > 0, fmt.Sprintf("sessions judged, of the last %d days: %d", defaultDays, out.Sessions), "no session in the last 30 days", sessions)
 	item("triggers", len(out.Never) == 0, "every trigger was seen", "never seen: "+strings.Join(out.Never, "; "), "/ui/events")
 	quiet := int(now.Sub(newest).Hours() / 24)
-	item("quiet", newest.IsZero() || quiet >= quietDays, fmt.Sprintf("no new group in %d days", quietDays), fmt.Sprintf("the newest group appeared %d days ago, and %d quiet days are asked for", quiet, quietDays), page)
-	item("decided", open == 0, "every group is decided", fmt.Sprintf("%d groups are neither allowed nor marked", open), page+"+status:new")
+	item("quiet", newest.IsZero() || quiet >= quietDays, fmt.Sprintf("no new group in %d days", quietDays), fmt.Sprintf("the newest group appeared %s ago, and %d quiet days are asked for", plural(quiet, "day"), quietDays), page)
+	item("decided", open == 0, "every group is decided", plural(open, "group")+" neither allowed nor marked", page+"+status:new")
 	unexplained := r.unexplained(b, sim)
-	item("replayed", unexplained == 0 && out.Sessions > 0, "judged again in hard mode, nothing unexplained is refused", fmt.Sprintf("judged again in hard mode, %d groups are refused that nobody marked", unexplained), "/ui/bundles/"+name)
+	item("replayed", unexplained == 0 && out.Sessions > 0, "judged again in hard mode, nothing unexplained is refused", "judged again in hard mode, refused and marked by nobody: "+plural(unexplained, "group"), "/ui/bundles/"+name)
 	faults, broken := r.health(name)
-	item("faults", faults == 0, "no enforcer failed", fmt.Sprintf("enforcers failed %d times", faults), "/ui/sessions?bundle="+name)
-	item("chain", broken == 0, "the chains of its sessions are whole", fmt.Sprintf("%d sessions have a chain with a gap or an admitted loss", broken), "/ui/sessions?bundle="+name)
+	item("faults", faults == 0, "no enforcer failed", "enforcers failed "+plural(faults, "time"), sessions)
+	item("chain", broken == 0, "the chains of its sessions are whole", plural(broken, "session")+" with a gap or an admitted loss in the chain", sessions)
 	if r.o.Checks != nil {
 		out.Items = append(out.Items, r.o.Checks(ctx, b)...)
 	}
@@ -193,4 +193,12 @@ func (r *Review) health(name string) (faults uint64, broken int) {
 			return faults, broken
 		}
 	}
+}
+
+// plural counts what has an s for more than one.
+func plural[N int | uint64](n N, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -239,6 +239,10 @@ func TestReady(t *testing.T) {
 			if i.Text == "" {
 				t.Errorf("item %s says nothing", i.ID)
 			}
+			// A list is narrowed by q and nothing else: another name would show every session.
+			if _, query, ok := strings.Cut(i.Link, "?"); ok && !strings.HasPrefix(query, "q=bundle:fix") {
+				t.Errorf("item %s leads to %s", i.ID, i.Link)
+			}
 		}
 		return out, got
 	}
