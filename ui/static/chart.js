@@ -35,10 +35,12 @@ function draw(figure) {
   drawn.set(figure, new globalThis.uPlot({
     width: at.clientWidth, height: 180,
     tzDate: (t) => globalThis.uPlot.tzDate(new Date(t * 1000), "Etc/UTC"),
+    // The legend names the colours; it holds numbers while a point is looked at.
+    hooks: { setCursor: [(u) => at.classList.toggle("read", u.cursor.idx != null)] },
     cursor: { points: { show: false }, drag: { x: true, y: false } },
     scales: { x: { range: (_, min, max) => [min - (days ? 43200 : 1800), max + (days ? 43200 : 1800)] }, y: { range: (_, min, max) => [0, max > 0 ? max * 1.1 : 1] } },
     axes: [
-      { ...axis, values: (_, all) => all.map((t) => clock(t, true)) },
+      { ...axis, size: 32, values: (_, all) => all.map((t) => clock(t, true)) },
       { ...axis, size: 56, values: (_, all) => all.map((v) => money ? "$" + +v.toFixed(6) : Number.isInteger(v) ? String(v) : "") },
     ],
     series: [
