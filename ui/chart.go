@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -62,7 +61,7 @@ func charts(page string, s spans, data []view.Span, cap int64) []chart {
 	for _, x := range data {
 		decided.at, spent.at = append(decided.at, x.Start), append(spent.at, x.Start)
 		for i, n := range []uint64{x.Counts.Allow, x.Counts.WouldBlock, x.Counts.Deny, x.Counts.Fault} {
-			decided.lines[i].add(float64(n), fmt.Sprint(n))
+			decided.lines[i].add(float64(n), count(n))
 		}
 		if x.Start.Hour() == 0 {
 			day = 0

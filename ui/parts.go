@@ -14,9 +14,23 @@ import (
 )
 
 // problemText is a problem in words for a page.
-type problemText struct{ says, hint, code string }
+type problemText struct{ title, says, hint, code string }
 
-func textOf(p *problem.Error) problemText { return problemText{p.Msg, p.Hint, string(p.Code)} }
+// textOf says a problem under a title that tells at a glance whose turn it is.
+func textOf(p *problem.Error) problemText {
+	title := "Not done"
+	switch p.Code {
+	case problem.NotFound:
+		title = "Not found"
+	case problem.Forbidden, problem.LoginAgain:
+		title = "Not allowed"
+	case problem.Usage:
+		title = "Not understood"
+	case problem.Internal, problem.Unavailable:
+		title = "Not available"
+	}
+	return problemText{title, p.Msg, p.Hint, string(p.Code)}
+}
 
 // sentence gives a message, which the CLI prints in lower case, the form of a
 // page's prose.

@@ -191,7 +191,7 @@ func New(o Options) (*UI, error) {
 	u.download("events", u.eventTable)
 	u.download("would-blocks", u.groupTable)
 	u.page("/ui/", func(*http.Request) (answer, error) {
-		return answer{}, problem.New(problem.NotFound, "there is no such page", "Go to the overview.")
+		return answer{}, problem.New(problem.NotFound, "there is no such page", "")
 	})
 	return u, nil
 }
@@ -223,7 +223,8 @@ func (u *UI) page(pattern string, f func(*http.Request) (answer, error)) {
 			if status = p.Code.Status(); status >= 500 {
 				u.o.Log.ErrorContext(r.Context(), "page", slog.String("path", r.URL.Path), slog.Any("err", err))
 			}
-			a = answer{title: "Not done", body: failed(textOf(p), r.URL.Path)}
+			text := textOf(p)
+			a = answer{title: text.title, body: failed(text, r.URL.Path)}
 		}
 		if a.to != "" {
 			http.Redirect(w, r, a.to, http.StatusSeeOther)

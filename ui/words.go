@@ -99,11 +99,52 @@ func allRuns(s string) []run {
 	return out
 }
 
-func plural(n uint64, what string) string {
+// whole is a number that is counted.
+type whole interface{ ~int | ~int64 | ~uint64 }
+
+// count writes a number in groups of three digits: one that is long can't be read
+// at a glance.
+func count[N whole](n N) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// plural counts what has an s for more than one.
+func plural[N whole](n N, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return count(n) + " " + what + "s"
+}
+
+// tileWords is what stands under a number, which is said before it.
+func tileWords[N whole](n N, one, more string) string {
+	if n == 1 {
+		return one
+	}
+	return more
+}
+
+// partWords says how many of n are meant, where all and none are words.
+func partWords[N whole](part, n N, none, all, some string) string {
+	switch part {
+	case 0:
+		return none
+	case n:
+		return all
+	}
+	return count(part) + " " + some
+}
+
+// viaWords says by which road somebody came. The configuration has one only.
+func viaWords(via string) string {
+	if via == "" || via == "config" {
+		return ""
+	}
+	return "via " + word(via)
 }
 
 // rootPointer names the pointer of a whole document.

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -122,7 +123,7 @@ func (u *UI) mark(r *http.Request) (answer, error) {
 func targetOf(g view.Group) string {
 	switch {
 	case g.Host != "" && g.Port != 0 && g.Port != 443 && g.Port != 80:
-		return fmt.Sprintf("%s:%d%s", g.Host, g.Port, g.Path)
+		return net.JoinHostPort(g.Host, strconv.Itoa(g.Port)) + g.Path
 	case g.Host != "":
 		return g.Host + g.Path
 	case g.Name != "":
@@ -142,7 +143,11 @@ func becauseOf(g view.Group) string {
 	if g.Enforcer != "" {
 		by = "the enforcer " + g.Enforcer + " denied it"
 	}
-	return fmt.Sprintf("%s would be refused because %s: rule %s, reason %s.", doing(g), by, word(g.Rule), word(g.Reason))
+	was := "would be refused in hard mode"
+	if g.WouldBlock == 0 {
+		was = "was refused"
+	}
+	return fmt.Sprintf("%s %s because %s: rule %s, reason %s.", doing(g), was, by, word(g.Rule), word(g.Reason))
 }
 
 // doing names the kind of attempt in words.
@@ -160,6 +165,12 @@ func doing(g view.Group) string {
 		return "A fetch from " + word(targetOf(g))
 	case "model.call":
 		return "A call of the model " + word(targetOf(g))
+	case "operation.call":
+		return "The operation " + word(targetOf(g))
+	case "session.spawn":
+		return "A child session of the bundle " + word(targetOf(g))
+	case "telemetry.emit":
+		return "Telemetry to " + word(targetOf(g))
 	}
 	return word(g.Kind) + " of " + word(targetOf(g))
 }
