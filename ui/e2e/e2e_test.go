@@ -139,9 +139,14 @@ func demo(t *testing.T, bin string) (config, hooks, key string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	var later bytes.Buffer // what it says once it is up
+	drained := make(chan struct{})
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
+		<-drained
+		if err := cmd.Wait(); t.Failed() {
+			t.Logf("the node ended with %v and had said:\n%s", err, tail(later.Bytes(), 8<<10))
+		}
 	})
 	kept := regexp.MustCompile(`kept: gatehouse -c (\S+) |^hooks: (\S+), signed with the key in (\S+)`)
 	lines := bufio.NewScanner(said)
@@ -153,10 +158,16 @@ func demo(t *testing.T, bin string) (config, hooks, key string) {
 		case m[1] != "":
 			config = m[1]
 		default:
-			go func() { _, _ = io.Copy(io.Discard, said) }()
+			go func() {
+				defer close(drained)
+				_, _ = io.Copy(&later, said)
+			}()
 			return config, m[2], m[3]
 		}
 	}
+	close(drained)
 	t.Fatalf("the demo kept no node:\n%s", strings.Join(all, "\n"))
 	return "", "", ""
 }
+
+func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
