@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
 	"gatehouse/enforcers"
+	"gatehouse/receipts"
 )
 
 const good = "api.good.test"
@@ -152,12 +154,8 @@ func httpRows(*testing.T) map[string]row {
 				}
 			}
 			return read(r, "POST")
-		}, want{status: 413, effect: enforcers.Allow, passed: true, code: "listed", outcome: enforcers.CodeUpCap, dials: 1, queries: 2}),
-		"EG-95_doh_path": soft(connect(good+"."), 200, ""),
-	}
-	rows["EG-95_doh_path"] = row{
-		do:   inside443(request("GET /dns-query?dns=AAABAAAB")),
-		hard: denied(403, "path_not_listed"), shadow: blocked(200, "path_not_listed"),
+		}, allowed(413, "egress[0]").ended(enforcers.CodeUpCap)),
+		"EG-95_doh_path": soft(inside443(request("GET /dns-query?dns=AAABAAAB")), 403, "path_not_listed"),
 	}
 	for name, fields := range map[string][]string{
 		"EG-50_cl_and_te":        {"Content-Length: 4", "Transfer-Encoding: chunked"},
@@ -207,7 +205,7 @@ func httpRows(*testing.T) map[string]row {
 		"EG-51_long_trailers":      "4\r\nabcd\r\n0\r\n" + strings.Repeat("X: "+strings.Repeat("y", 1000)+"\r\n", 10) + "\r\n",
 	} {
 		// The head was fine, so the request was judged and begun; the body ends it.
-		w := want{status: 400, effect: enforcers.Allow, passed: true, code: "listed", outcome: enforcers.CodeMalformed, dials: 1, queries: 2}
+		w := allowed(400, "egress[0]").ended(enforcers.CodeMalformed)
 		rows[name] = both(inside443(request("POST /v1/x", "Transfer-Encoding: chunked")+body), w)
 	}
 	return rows
@@ -335,38 +333,50 @@ func connectPath(host, path string) func(*inside) reply {
 // TestBypassMatrixKeepAlive shows that each request on one connection is its own decision.
 func TestBypassMatrixKeepAlive(t *testing.T) {
 	o := newOutside(t)
-
-	t.Run("EG-52_pipelined", func(t *testing.T) {
-		in := open(t, o, setup{})
+	hidden := request("GET /admin")
+	each(t, "EG-52_pipelined", o, func(t *testing.T, in *inside) {
 		c, r, _ := in.secure(good+":443", good)
-		hidden := request("GET /admin")
-		before := o.tally()
+		from := in.mark()
 		fmt.Fprintf(c, "POST /v1/x HTTP/1.1\r\nHost: %s\r\nContent-Length: 4\r\n\r\nabcd%s%s", good, hidden, get(good, "/v1/y"))
-		for i, status := range []int{200, 403, 200} {
-			if re := read(r, "GET"); re.status != status {
-				t.Errorf("answer %d: %d %v, want %d", i, re.status, re.err, status)
-			}
+		var statuses []int
+		var last reply
+		for range 3 {
+			last = read(r, "GET")
+			statuses = append(statuses, last.status)
 		}
-		if sent := o.requests(before); len(sent) != 2 || sent[1].RequestURI != "/v1/y" || o.bodiesSince(before)[0] != "abcd" {
-			t.Errorf("outside saw %d requests", len(sent))
+		in.expect(t, from, last, allowed(200, "egress[0]"))
+		second, paths := http.StatusForbidden, []string{"/v1/x", "/v1/y"}
+		if in.gate.Mode() == receipts.Shadow {
+			second, paths = http.StatusOK, []string{"/v1/x", "/admin", "/v1/y"}
+		}
+		if !slices.Equal(statuses, []int{200, second, 200}) {
+			t.Errorf("answers %v", statuses)
+		}
+		// The hidden one was judged as what it is.
+		all := in.rec.all()[from.decisions:]
+		if len(all) != 3 || all[1].Decision.Reason != "path_not_listed" || all[1].Decision.Passed != (in.gate.Mode() == receipts.Shadow) {
+			t.Errorf("receipts %+v", all)
+		}
+		var sent []string
+		for _, r := range o.requests(from.tally) {
+			sent = append(sent, r.RequestURI)
+		}
+		if !slices.Equal(sent, paths) || o.bodiesSince(from.tally)[0] != "abcd" {
+			t.Errorf("outside saw %v", sent)
 		}
 	})
-	t.Run("EG-52_body_is_not_a_request", func(t *testing.T) {
-		in := open(t, o, setup{})
+	each(t, "EG-52_body_is_not_a_request", o, func(t *testing.T, in *inside) {
 		c, r, _ := in.secure(good+":443", good)
-		hidden := request("GET /admin")
-		before := o.tally()
+		from := in.mark()
 		fmt.Fprintf(c, "POST /v1/x HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", good, len(hidden), hidden)
-		if re := read(r, "POST"); re.status != 200 {
-			t.Fatal(re)
-		}
-		if sent := o.requests(before); len(sent) != 1 || o.bodiesSince(before)[0] != hidden {
+		in.expect(t, from, read(r, "POST"), allowed(200, "egress[0]"))
+		if sent := o.requests(from.tally); len(sent) != 1 || o.bodiesSince(from.tally)[0] != hidden {
 			t.Errorf("outside saw %d requests", len(sent))
 		}
 	})
-	t.Run("EG-53_expectation", func(t *testing.T) {
-		in := open(t, o, setup{})
+	each(t, "EG-53_expectation", o, func(t *testing.T, in *inside) {
 		c, r, _ := in.secure(good+":443", good)
+		from := in.mark()
 		_, _ = io.WriteString(c, request("POST /v1/x", "Content-Length: 5", "Expect: 100-continue"))
 		line, err := r.ReadString('\n')
 		if err != nil || line != "HTTP/1.1 100 Continue\r\n" {
@@ -374,21 +384,30 @@ func TestBypassMatrixKeepAlive(t *testing.T) {
 		}
 		_, _ = r.ReadString('\n')
 		_, _ = io.WriteString(c, "hello")
-		if re := read(r, "POST"); re.status != 200 {
-			t.Fatal(re)
-		}
+		in.expect(t, from, read(r, "POST"), allowed(200, "egress[0]"))
 	})
-	t.Run("EG-43_connection_ends", func(t *testing.T) {
-		in := open(t, o, setup{})
+	each(t, "EG-43_connection_ends", o, func(t *testing.T, in *inside) {
 		c, r, _ := in.secure(good+":443", good)
+		from := in.mark()
 		_, _ = io.WriteString(c, get("evil.test", "/")+get(good, "/v1/x"))
-		if re := read(r, "GET"); re.status != 421 {
-			t.Fatal(re)
-		}
+		in.expect(t, from, read(r, "GET"), denied(421, enforcers.CodeMisdirected))
 		if _, err := r.ReadByte(); err == nil {
 			t.Error("the connection lived on")
 		}
 	})
+}
+
+// each runs a case that is more than one row in both modes, each with a session
+// of its own, and ends it.
+func each(t *testing.T, name string, o *outside, run func(t *testing.T, in *inside)) {
+	for _, mode := range modes {
+		t.Run(name+"/"+string(mode), func(t *testing.T) {
+			in := open(t, o, setup{mode: mode, inject: connections(t)})
+			run(t, in)
+			in.end()
+			in.covered(t)
+		})
+	}
 }
 
 // TestBypassMatrixRedirects shows that a redirect is the client's business, and that where
@@ -398,33 +417,34 @@ func TestBypassMatrixRedirects(t *testing.T) {
 	for name, c := range map[string]struct {
 		status   int
 		location string
+		next     row
 	}{
-		"EG-59_to_denied":    {302, "https://evil.test/"},
-		"EG-59_to_metadata":  {302, "http://169.254.169.254/latest/"},
-		"EG-60_to_same_host": {307, "/admin"},
+		"EG-59_to_denied":    {302, "https://evil.test/", soft(connect("evil.test"), 403, "host_not_listed")},
+		"EG-59_to_metadata":  {302, "http://169.254.169.254/latest/", both(plainHost("169.254.169.254"), denied(403, enforcers.CodeIPLiteral))},
+		"EG-60_to_same_host": {307, "/admin", soft(inside443(request("GET /admin")), 403, "path_not_listed")},
 	} {
-		t.Run(name, func(t *testing.T) {
-			in := open(t, o, setup{})
-			o.handle(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, c.location, c.status) })
-			before := o.tally()
+		each(t, name, o, func(t *testing.T, in *inside) {
+			o.handle(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.RequestURI == "/v1/x" && r.Host == good {
+					http.Redirect(w, r, c.location, c.status)
+				}
+			})
+			from := in.mark()
 			re := in.fetch(good, "/v1/x")
-			if re.status != c.status || re.header.Get("Location") != c.location {
-				t.Errorf("client saw %d %q", re.status, re.header.Get("Location"))
+			in.hangUp()
+			in.expect(t, from, re, allowed(c.status, "egress[0]"))
+			if re.header.Get("Location") != c.location {
+				t.Errorf("client saw %q", re.header.Get("Location"))
 			}
-			if n := o.tally().requests - before.requests; n != 1 {
+			if n := o.tally().requests - from.requests; n != 1 {
 				t.Errorf("outside saw %d requests", n)
 			}
-			next := map[string]func(*inside) reply{
-				"EG-59_to_denied":    connect("evil.test"),
-				"EG-59_to_metadata":  plainHost("169.254.169.254"),
-				"EG-60_to_same_host": inside443(request("GET /admin")),
-			}[name]
-			if re := next(in); re.status != 403 {
-				t.Errorf("the next hop answered %d", re.status)
+			w := c.next.in(in.gate.Mode())
+			if name == "EG-60_to_same_host" {
+				w = w.kept() // of the pool, if it is let through at all
 			}
-			if n := o.tally().requests - before.requests; n != 1 {
-				t.Errorf("outside saw %d requests", n)
-			}
+			from = in.mark()
+			in.expect(t, from, c.next.do(in), w)
 		})
 	}
 }
@@ -432,32 +452,37 @@ func TestBypassMatrixRedirects(t *testing.T) {
 // TestBypassMatrixHeaders shows what is kept from either side.
 func TestBypassMatrixHeaders(t *testing.T) {
 	o := newOutside(t)
-	in := open(t, o, setup{})
 	o.handle(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Alt-Svc", `h3=":443"`)
 		w.Header().Set("Alternate-Protocol", "443:quic")
 		w.Header().Set("X-Kept", "yes")
 		w.Header().Set("Keep-Alive", "timeout=5")
 	})
-	before := o.tally()
-	re := in.https(good+":443", good, request("GET /v1/x",
-		"Proxy-Authorization: Basic c2Vzc2lvbg==", "Proxy-Connection: keep-alive", "X-Hop: 1", "Connection: X-Hop, keep-alive",
-		"Keep-Alive: 5", "TE: trailers", "X-Kept: yes"))
-	t.Run("EG-61_hints_at_other_endpoints", func(t *testing.T) {
+	ask := func(t *testing.T, in *inside) (client, outside http.Header) {
+		from := in.mark()
+		re := in.https(good+":443", good, request("GET /v1/x",
+			"Proxy-Authorization: Basic c2Vzc2lvbg==", "Proxy-Connection: keep-alive", "X-Hop: 1", "Connection: X-Hop, keep-alive",
+			"Keep-Alive: 5", "TE: trailers", "X-Kept: yes"))
+		in.expect(t, from, re, allowed(200, "egress[0]"))
+		if re.header.Get("X-Kept") != "yes" {
+			t.Error("an ordinary field was lost on the way in")
+		}
+		sent := o.requests(from.tally)[0].Header
+		if sent.Get("X-Kept") != "yes" {
+			t.Error("an ordinary field was lost on the way out")
+		}
+		return re.header, sent
+	}
+	each(t, "EG-61_hints_at_other_endpoints", o, func(t *testing.T, in *inside) {
+		client, _ := ask(t, in)
 		for _, name := range []string{"Alt-Svc", "Alternate-Protocol", "Keep-Alive"} {
-			if v := re.header.Get(name); v != "" {
+			if v := client.Get(name); v != "" {
 				t.Errorf("the client got %s: %s", name, v)
 			}
 		}
 	})
-	if re.header.Get("X-Kept") != "yes" {
-		t.Error("an ordinary field was lost on the way in")
-	}
-	sent := o.requests(before)[0].Header
-	if sent.Get("X-Kept") != "yes" {
-		t.Error("an ordinary field was lost on the way out")
-	}
-	t.Run("EG-71_nothing_of_the_proxy_goes_out", func(t *testing.T) {
+	each(t, "EG-71_nothing_of_the_proxy_goes_out", o, func(t *testing.T, in *inside) {
+		_, sent := ask(t, in)
 		for _, name := range []string{"Proxy-Authorization", "Proxy-Connection", "X-Hop", "Keep-Alive", "Te", "User-Agent", "X-Forwarded-For", "Via"} {
 			if v := sent.Get(name); v != "" {
 				t.Errorf("the outside got %s: %s", name, v)

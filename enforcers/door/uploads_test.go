@@ -28,30 +28,22 @@ func TestBypassMatrixUnlistedUploads(t *testing.T) {
 		_, _ = io.WriteString(c, text+strings.Repeat("x", size)) // a refusal comes before the body is through
 		return read(r, "POST")
 	}
-	want := func(what string, re reply, status int, code string) {
-		t.Helper()
-		if re.status != status {
-			t.Errorf("%s: %d %v %s", what, re.status, re.err, re.body)
-		}
-		if code != "" {
-			in.hangUp()
-			if _, out := in.rec.last(); out.Code != code || out.Effect != enforcers.NotForwarded {
-				t.Errorf("%s: outcome %+v", what, out)
-			}
-		}
+	step := func(name string, in *inside, host, line string, size int, w want) {
+		t.Run("EG-93_"+name, func(t *testing.T) {
+			from := in.mark()
+			in.expect(t, from, send(in, host, line, size), w)
+		})
 	}
 	const part = 600 << 10
-	want("first part", send(in, "evil.test", "POST /a", part), http.StatusOK, "")
-	reached := o.bytes.Load()
-	want("second part", send(in, "evil.test", "POST /b", part), http.StatusRequestEntityTooLarge, enforcers.CodeUpCap)
-	if n := o.bytes.Load() - reached; n > 0 {
-		t.Errorf("%d bytes of the second part left", n)
-	}
-	want("what still fits", send(in, "evil.test", "POST /c", 100<<10), http.StatusOK, "")
-	want("another unlisted host", send(in, "other.evil.test", "POST /a", part), http.StatusOK, "")
-	want("a listed host", send(in, good, "POST /v1/x", part), http.StatusOK, "")
-	want("and again", send(in, good, "POST /v1/x", part), http.StatusOK, "")
-	want("another session", send(open(t, o, setup{mode: receipts.Shadow}), "evil.test", "POST /a", part), http.StatusOK, "")
+	passed, listed := blocked(http.StatusOK, "host_not_listed"), allowed(http.StatusOK, "egress[0]")
+	step("first_part", in, "evil.test", "POST /a", part, passed)
+	cut := blocked(http.StatusRequestEntityTooLarge, "host_not_listed").dialed(0).asked(0).ended(enforcers.CodeUpCap)
+	step("second_part", in, "evil.test", "POST /b", part, cut)
+	step("what_still_fits", in, "evil.test", "POST /c", 100<<10, passed.kept())
+	step("another_unlisted_host", in, "other.evil.test", "POST /a", part, passed)
+	step("a_listed_host", in, good, "POST /v1/x", part, listed)
+	step("a_listed_host_again", in, good, "POST /v1/x", part, listed.kept())
+	step("another_session", open(t, o, setup{mode: receipts.Shadow, session: "s-2"}), "evil.test", "POST /a", part, passed)
 
 	// A head can carry as much as a body: 16 KiB a request.
 	for i := range 100 {

@@ -81,6 +81,30 @@ func (r *recorder) settled(t testing.TB) {
 	}
 }
 
+// outcome waits for the outcome of one decision.
+func (r *recorder) outcome(t testing.TB, of receipts.Hash) enforcers.Outcome {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		r.mu.Lock()
+		if r.changed == nil {
+			r.changed = make(chan struct{})
+		}
+		out, ok := r.outcomes[of]
+		changed := r.changed
+		r.mu.Unlock()
+		if ok {
+			return out
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Error("a decision has no outcome")
+			return enforcers.Outcome{}
+		}
+	}
+}
+
 type decided struct {
 	Action   enforcers.Action
 	Decision enforcers.Decision
