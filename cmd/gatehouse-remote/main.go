@@ -94,13 +94,14 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	p, err := local.New(local.Options{Run: filepath.Join(*dir, "run"), Transcripts: filepath.Join(*dir, "transcripts"), UIDs: users, Put: store.Put})
+	transcripts := filepath.Join(*dir, "transcripts")
+	p, err := local.New(local.Options{Run: filepath.Join(*dir, "run"), Transcripts: transcripts, UIDs: users, Put: store.Put})
 	if err != nil {
 		return err
 	}
 	s, err := remoted.New(remoted.Options{
-		Provider: p, Artifacts: store, Token: bytes.TrimSpace(secret), Dir: filepath.Join(*dir, "doors"), Program: "/proc/self/exe",
-		ShimUID: uint32(*uid), Agents: agents, Sessions: *sessions,
+		Provider: p, Artifacts: store, Token: bytes.TrimSpace(secret), Dir: filepath.Join(*dir, "doors"), Transcripts: transcripts,
+		Program: "/proc/self/exe", ShimUID: uint32(*uid), Agents: agents, Sessions: *sessions,
 	})
 	if err != nil {
 		return err

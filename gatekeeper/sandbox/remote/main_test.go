@@ -95,7 +95,8 @@ func newMachine(t *testing.T, change ...func(*remoted.Options)) *machine {
 	}
 	own := uint32(os.Geteuid())
 	m.options = remoted.Options{
-		Provider: p, Artifacts: store, Token: []byte(m.token), Dir: filepath.Join(m.dir, "doors"), Program: "/proc/self/exe", ShimUID: shimUser,
+		Provider: p, Artifacts: store, Token: []byte(m.token), Dir: filepath.Join(m.dir, "doors"), Transcripts: filepath.Join(m.dir, "transcripts"),
+		Program: "/proc/self/exe", ShimUID: shimUser,
 		Agents: func(uid uint32) bool { return own != 0 && uid == own || uid >= 610000 && uid <= 610999 },
 		Log:    slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}

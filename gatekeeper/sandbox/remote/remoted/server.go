@@ -34,6 +34,9 @@ type Options struct {
 	Token []byte
 	// Dir holds one folder per session for its door's socket; closed to agents.
 	Dir string
+	// Transcripts is the Provider's folder of <session>.log files, which outlive
+	// their sandboxes there and not here. "" = it keeps none.
+	Transcripts string
 	// Program plays the shim when it is started with shim.Role.
 	Program string
 	// ShimUID is the shim's user when this process is root, and Agents tells
@@ -71,7 +74,8 @@ var routes = map[string]func(*Server, http.ResponseWriter, *http.Request) error{
 	"GET /v1/sessions/{session}/artifacts/{hash}": (*Server).artifact,
 }
 
-// New returns a Server. What an earlier run left in Dir is removed.
+// New returns a Server. What an earlier run left in Dir, beside it and in
+// Transcripts is removed.
 func New(o Options) (*Server, error) {
 	if len(o.Token) < 32 {
 		return nil, problem.New(problem.ConfigInvalid, "the token has fewer than 32 bytes", "make one with: openssl rand -hex 32")
@@ -85,8 +89,13 @@ func New(o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	if err := errors.Join(os.RemoveAll(o.Dir), os.MkdirAll(o.Dir, 0o700)); err != nil {
+	if err := errors.Join(os.RemoveAll(o.Dir), os.MkdirAll(o.Dir, 0o700), sweep(filepath.Join(filepath.Dir(o.Dir), canaryPrefix+"*"))); err != nil {
 		return nil, fmt.Errorf("remoted: %w", err)
+	}
+	if o.Transcripts != "" {
+		if err := sweep(filepath.Join(o.Transcripts, "*.log")); err != nil {
+			return nil, fmt.Errorf("remoted: %w", err)
+		}
 	}
 	s := &Server{o: o, mux: http.NewServeMux(), token: sha256.Sum256(o.Token), sessions: map[string]*session{}}
 	var err error
@@ -135,11 +144,23 @@ func version(p sandbox.Provider) (string, error) {
 // file, and its own environment. Each probe looks for it.
 type canary struct{ value, file string }
 
-const canaryVariable = "GATEHOUSE_REMOTE_CANARY"
+const (
+	canaryVariable = "GATEHOUSE_REMOTE_CANARY"
+	canaryPrefix   = "gatehouse-remote-canary-"
+)
+
+// sweep removes the files that match a pattern.
+func sweep(pattern string) error {
+	all, err := filepath.Glob(pattern)
+	for _, path := range all {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
+}
 
 func (c *canary) plant(dir string) error {
 	c.value = "gatehouse-remote-" + rand.Text()
-	f, err := os.CreateTemp(filepath.Dir(dir), "gatehouse-remote-canary-")
+	f, err := os.CreateTemp(filepath.Dir(dir), canaryPrefix)
 	if err != nil {
 		return fmt.Errorf("remoted: %w", err)
 	}

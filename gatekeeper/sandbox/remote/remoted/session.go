@@ -40,7 +40,6 @@ type session struct {
 	out      output
 	ending   bool
 	closeErr error
-	files    []string // transcripts to remove
 }
 
 // start makes the door, its shim and the sandbox.
@@ -166,10 +165,12 @@ func (x *session) end() error {
 	if x.ended != nil {
 		x.s.o.Artifacts.release(x.ended.Artifacts)
 	}
-	for _, f := range x.files {
-		errs = append(errs, os.Remove(f))
-	}
 	x.mu.Unlock()
+	if at := x.s.o.Transcripts; at != "" { // a sandbox that only stood has one too
+		if err := os.Remove(filepath.Join(at, x.id+".log")); !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
 	x.closeErr = errors.Join(errs...)
 	x.s.mu.Lock()
 	delete(x.s.sessions, x.id)
@@ -239,6 +240,9 @@ func userOf(pid int) (uint32, error) {
 	return parseUser(string(b))
 }
 
+// errShim ends a run whose shim died.
+var errShim = errors.New("the shim is gone")
+
 // run streams what the agent prints and ends with its end. The agent lives as
 // long as somebody reads.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
@@ -257,7 +261,8 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 		return problem.New(problem.Conflict, "the sandbox does not stand, or ran already", "")
 	}
 	x.lease.Stop()
-	ctx, cancel := context.WithCancel(r.Context())
+	ctx, stop := context.WithCancelCause(r.Context())
+	cancel := func() { stop(nil) }
 	defer cancel()
 	defer context.AfterFunc(x.life, cancel)()
 	if p != nil {
@@ -265,7 +270,7 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 		go func() {
 			select {
 			case <-p.Done():
-				cancel()
+				stop(errShim)
 			case <-ctx.Done():
 			}
 		}()
@@ -292,6 +297,9 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 				cancel()
 			}
 		case got := <-done:
+			if got.end.Reason == sandbox.Cancelled && errors.Is(context.Cause(ctx), errShim) {
+				got.end.Reason, got.end.Detail = sandbox.Faulted, "shim" // nobody asked for it
+			}
 			x.over(got.end, got.err, lines)
 			return nil
 		}
@@ -307,9 +315,6 @@ func (x *session) over(end sandbox.End, err error, to *lines) {
 	}
 	x.mu.Lock()
 	x.state, x.ended = remote.StateEnded, e
-	if end.Transcript != "" {
-		x.files = append(x.files, end.Transcript)
-	}
 	x.mu.Unlock()
 	_ = to.send(remote.Line{End: e})
 	x.lease.Reset(remote.Lease)
