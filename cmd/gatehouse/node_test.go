@@ -208,22 +208,33 @@ func (n *liveNode) until(what string, ok func() bool) {
 }
 
 // settled waits until each of the events has a session and none of its
-// sessions goes on.
+// sessions goes on, as long as the node gets on with what it has before them.
 func (n *liveNode) settled(ids ...string) {
 	n.t.Helper()
-	for _, id := range ids {
-		n.until("settled with "+id, func() bool {
-			var e struct{ Sessions []struct{ State string } }
-			if err := n.client.Get(n.t.Context(), "/v1/events/"+url.PathEscape(id), nil, &e); err != nil || len(e.Sessions) == 0 {
+	over := func(id string) bool {
+		var e struct{ Sessions []struct{ State string } }
+		if err := n.client.Get(n.t.Context(), "/v1/events/"+url.PathEscape(id), nil, &e); err != nil || len(e.Sessions) == 0 {
+			return false
+		}
+		for _, s := range e.Sessions {
+			if s.State != "ended" && s.State != "refused" {
 				return false
 			}
-			for _, s := range e.Sessions {
-				if s.State != "ended" && s.State != "refused" {
-					return false
-				}
+		}
+		return true
+	}
+	for _, id := range ids {
+		const several = 10 // a node that only ever writes is not getting on
+		end, last, durable := time.Now().Add(patience), time.Now().Add(several*patience), uint64(0)
+		for !over(id) {
+			s := n.status()
+			if now := time.Now(); s.Bus.Durable > durable && now.Before(last) {
+				durable, end = s.Bus.Durable, now.Add(patience)
+			} else if now.After(end) {
+				n.t.Fatalf("never settled with %s; status %+v", id, s)
 			}
-			return true
-		})
+			time.Sleep(20 * time.Millisecond)
+		}
 	}
 }
 
