@@ -128,6 +128,8 @@ func TestDo(t *testing.T) {
 // TestFailures: what can go wrong and what the outcome says then.
 func TestFailures(t *testing.T) {
 	o := newOutside(t)
+	leaving, leave := context.WithCancel(context.Background())
+	defer leave()
 	for name, c := range map[string]struct {
 		url     string
 		handler http.HandlerFunc
@@ -203,11 +205,12 @@ func TestFailures(t *testing.T) {
 		"client_gone": {
 			url: "http://example.com/", effect: enforcers.Unknown, code: enforcers.CodeClientGone,
 			request: func() *http.Request {
-				ctx, cancel := context.WithCancel(context.Background())
-				time.AfterFunc(20*time.Millisecond, cancel)
-				return plain("").WithContext(ctx)
+				return plain("").WithContext(leaving)
 			},
-			handler: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+			handler: func(_ http.ResponseWriter, r *http.Request) {
+				leave() // the request has arrived
+				<-r.Context().Done()
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -36,10 +36,11 @@ type clients struct {
 
 // client is one HTTP connection. Reserve and Release on cc arbitrate its use.
 type client struct {
-	cc     *http.ClientConn
+	cc     wire
 	conn   *conn
-	idle   *time.Timer
-	free   bool // it stands in clients.free; guarded by the pool
+	idle   *time.Timer  // looks whether it is of use, while nobody uses it
+	since  atomic.Int64 // when that began
+	free   bool         // it stands in clients.free; guarded by the pool
 	reused atomic.Bool
 }
 
@@ -88,13 +89,22 @@ func (p *pool) offer(key poolKey, c *client) {
 	}
 }
 
+// lookEvery is how often a connection that nobody uses is looked at: one that
+// its server gave up is a descriptor that others may need.
+const lookEvery = time.Second
+
 // add takes a new, reserved connection in. It leaves the pool when it breaks,
 // when its permission ends, or after keep without use.
-func (p *pool) add(key poolKey, k *conn, cc *http.ClientConn) *client {
+func (p *pool) add(key poolKey, k *conn, cc wire) *client {
 	c := &client{cc: cc, conn: k}
-	c.idle = time.AfterFunc(p.keep, func() {
-		if c.cc.InFlight() == 0 { // it may have been reserved a moment ago
+	every := min(p.keep, lookEvery)
+	c.idle = time.AfterFunc(every, func() {
+		switch {
+		case c.cc.InFlight() > 0: // it may have been reserved a moment ago
+		case c.cc.leave(time.Since(time.Unix(0, c.since.Load())) >= p.keep):
 			p.drop(key, c)
+		default:
+			c.idle.Reset(every)
 		}
 	})
 	c.idle.Stop()
@@ -107,13 +117,14 @@ func (p *pool) add(key poolKey, k *conn, cc *http.ClientConn) *client {
 	}
 	p.by[key].all[c] = struct{}{}
 	p.mu.Unlock()
-	cc.SetStateHook(func(cc *http.ClientConn) {
+	cc.changed(func() {
 		if cc.Err() != nil {
 			p.drop(key, c)
 			return
 		}
 		if cc.InFlight() == 0 {
-			c.idle.Reset(p.keep)
+			c.since.Store(time.Now().UnixNano())
+			c.idle.Reset(every)
 		}
 		p.offer(key, c)
 	})
@@ -181,12 +192,12 @@ func (c *Client) dedicated(ctx context.Context, l leave) (*client, error) {
 	return &client{cc: cc, conn: k}, nil
 }
 
-func (c *Client) http(ctx context.Context, l leave) (*conn, *http.ClientConn, error) {
+func (c *Client) http(ctx context.Context, l leave) (*conn, wire, error) {
 	k, err := c.open(ctx, l)
 	if err != nil {
 		return nil, nil, err
 	}
-	cc, err := c.httpConn(ctx, l.to, k)
+	cc, err := c.httpConn(ctx, l, k)
 	if err != nil {
 		_ = k.Close()
 		return nil, nil, err
@@ -194,10 +205,18 @@ func (c *Client) http(ctx context.Context, l leave) (*conn, *http.ClientConn, er
 	return k, cc, nil
 }
 
-// httpConn makes an HTTP connection of an open one. The transport is given the
+// httpConn makes an HTTP connection of an open one, reserved.
+func (c *Client) httpConn(ctx context.Context, l leave, k *conn) (wire, error) {
+	if !l.old && (k.tls == nil || k.tls.ConnectionState().NegotiatedProtocol != "h2") {
+		return newHTTP1(k, c.o.Timeouts.Header), nil
+	}
+	return c.sharedConn(ctx, l.to, k)
+}
+
+// sharedConn has net/http speak on a connection. The transport is given the
 // connection and can open no other; it follows nothing, retries nothing and
 // reads no proxy from the environment.
-func (c *Client) httpConn(ctx context.Context, to authority.Authority, k *conn) (*http.ClientConn, error) {
+func (c *Client) sharedConn(ctx context.Context, to authority.Authority, k *conn) (wire, error) {
 	given := func(context.Context, string, string) (net.Conn, error) {
 		if k.tls != nil {
 			return k.tls, nil
@@ -225,7 +244,7 @@ func (c *Client) httpConn(ctx context.Context, to authority.Authority, k *conn) 
 		_ = cc.Close()
 		return nil, err
 	}
-	return cc, nil
+	return shared{cc}, nil
 }
 
 // maxHead bounds a response's head.

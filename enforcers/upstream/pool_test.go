@@ -26,7 +26,7 @@ func TestPoolLetsGoOfBrokenConnections(t *testing.T) {
 			ours, theirs := net.Pipe()
 			c := &Client{}
 			k := &conn{Conn: ours, stop: func() bool { return true }}
-			cc, err := c.httpConn(context.Background(), to, k)
+			cc, err := c.sharedConn(context.Background(), to, k)
 			if err != nil {
 				t.Error(err)
 				return

@@ -1,0 +1,315 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// far is the other end of a connection in a test.
+type far struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+// request reads one request and its body.
+func (f *far) request() (*http.Request, string, error) {
+	r, err := http.ReadRequest(f.r)
+	if err != nil {
+		return nil, "", err
+	}
+	b, err := io.ReadAll(r.Body)
+	return r, string(b), err
+}
+
+// pair returns a connection, reserved, and the server's end of it.
+func pair(t *testing.T) (*http1, *far) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ours, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newHTTP1(&conn{Conn: ours, stop: func() bool { return true }}, time.Minute)
+	t.Cleanup(func() { _, _ = c.Close(), theirs.Close() })
+	return c, &far{theirs, bufio.NewReader(theirs)}
+}
+
+func newAsk(t *testing.T, method string, body io.Reader) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://example.com/a", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestHTTP1Answers: what an answer is, and whether the connection can be used
+// again after it.
+func TestHTTP1Answers(t *testing.T) {
+	for name, c := range map[string]struct {
+		method, answer string
+		ends           bool // the server closes behind it
+		want, fails    string
+		again          bool
+	}{
+		"length":        {answer: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", want: "200 hi", again: true},
+		"chunks":        {answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1\r\ni\r\n0\r\n\r\n", want: "200 hi", again: true},
+		"trailer":       {answer: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: A\r\n\r\n1\r\nh\r\n0\r\nA: b\r\n\r\n", want: "200 h b", again: true},
+		"none":          {answer: "HTTP/1.1 204 No Content\r\n\r\n", want: "204 ", again: true},
+		"not_modified":  {answer: "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", want: "304 ", again: true},
+		"head":          {method: "HEAD", answer: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", want: "200 ", again: true},
+		"informational": {answer: "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", want: "200 hi", again: true},
+		"until_close":   {answer: "HTTP/1.1 200 OK\r\n\r\nhi", ends: true, want: "200 hi"},
+		"says_close":    {answer: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi", want: "200 hi"},
+		"old":           {answer: "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi", want: "200 hi"},
+		"says_more":     {answer: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", want: "200 hi"},
+		"switches":      {answer: "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", fails: errSwitched.Error()},
+		"long_head":     {answer: "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("x", 2*maxHead) + "\r\n\r\n", fails: errLongHead.Error()},
+		"many_heads":    {answer: strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", maxHead/20), fails: errLongHead.Error()},
+		"broken_head":   {answer: "HTTP/1.1 200 O", ends: true, fails: "EOF"},
+		"broken_body":   {answer: "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nhi", ends: true, fails: "EOF"},
+		"two_lengths":   {answer: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi!", fails: "Content-Length"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, f := pair(t)
+			if c.method == "" {
+				c.method = "GET"
+			}
+			go func() {
+				_, _, _ = f.request()
+				_, _ = io.WriteString(f, c.answer)
+				if c.ends {
+					_ = f.Close()
+				}
+			}()
+			got, err := "", error(nil)
+			resp, err := k.RoundTrip(newAsk(t, c.method, nil))
+			if err == nil {
+				var b []byte
+				b, err = io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				if got = fmt.Sprintf("%d %s", resp.StatusCode, b); resp.Trailer != nil {
+					got += " " + resp.Trailer.Get("A")
+				}
+			}
+			switch {
+			case c.fails != "" && (err == nil || !strings.Contains(err.Error(), c.fails)):
+				t.Errorf("%v, want %s", err, c.fails)
+			case c.fails == "" && (err != nil || got != c.want):
+				t.Errorf("%q %v, want %q", got, err, c.want)
+			}
+			if again := k.Available() == 1; again != c.again {
+				t.Errorf("can be used again: %t", again)
+			}
+		})
+	}
+}
+
+// TestHTTP1Unasked: what comes while nobody asks ends the connection, so that
+// nobody takes it for an answer.
+func TestHTTP1Unasked(t *testing.T) {
+	for name, do := range map[string]func(f *far){
+		"answer": func(f *far) { _, _ = io.WriteString(f, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") },
+		"end":    func(f *far) { _ = f.Close() },
+	} {
+		for _, by := range []string{"reserve", "look"} {
+			t.Run(name+"_"+by, func(t *testing.T) {
+				k, f := pair(t)
+				told := 0
+				k.changed(func() { told++ })
+				k.Release()
+				if k.leave(false) || k.Reserve() != nil {
+					t.Fatal("a new connection cannot be used")
+				}
+				if k.Reserve() == nil || k.leave(true) {
+					t.Fatal("it was given away twice")
+				}
+				k.Release()
+				do(f)
+				if err := waitFor(k.k.Conn); err != nil {
+					t.Fatal(err)
+				}
+				if by == "look" && !k.leave(false) || k.Reserve() == nil || k.Available() != 0 || k.Err() == nil || told < 2 {
+					t.Errorf("it can still be used; told %d times", told)
+				}
+			})
+		}
+	}
+}
+
+// waitFor waits until something can be read from a socket.
+func waitFor(c net.Conn) error {
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
+	defer c.SetReadDeadline(time.Time{}) //nolint:errcheck // a test
+	return Readable(c)
+}
+
+// TestHTTP1EarlyAnswer: an answer comes through before the body it makes
+// needless has been sent, and the connection is not used again.
+func TestHTTP1EarlyAnswer(t *testing.T) {
+	k, f := pair(t)
+	go func() {
+		_, _ = http.ReadRequest(f.r)
+		_, _ = io.WriteString(f, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")
+	}()
+	resp, err := k.RoundTrip(newAsk(t, "POST", io.LimitReader(zeros{}, 1<<30)))
+	if err != nil || resp.StatusCode != 413 {
+		t.Fatalf("%v %v", resp, err)
+	}
+	if k.Available() != 0 {
+		t.Error("it is used again with a body on its way")
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestHTTP1BrokenBody: what the caller's body says when it breaks is the error,
+// and the server does not see a whole request.
+func TestHTTP1BrokenBody(t *testing.T) {
+	k, f := pair(t)
+	left := errors.New("the client left")
+	seen := make(chan error, 1)
+	go func() {
+		_, _, err := f.request()
+		seen <- err
+	}()
+	if _, err := k.RoundTrip(newAsk(t, "POST", io.MultiReader(strings.NewReader("half"), failing{left}))); !errors.Is(err, left) {
+		t.Errorf("%v", err)
+	}
+	if err := <-seen; err == nil {
+		t.Error("the server has a whole request")
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// TestHTTP1Expectation: a body that asks first is sent after a 100, and not at
+// all after a refusal.
+func TestHTTP1Expectation(t *testing.T) {
+	for name, answer := range map[string]string{"100": "HTTP/1.1 100 Continue\r\n\r\n", "417": ""} {
+		t.Run(name, func(t *testing.T) {
+			k, f := pair(t)
+			body := &countingBody{r: strings.NewReader("hello")}
+			go func() {
+				r, err := http.ReadRequest(f.r)
+				if err != nil {
+					return
+				}
+				if answer == "" {
+					_, _ = io.WriteString(f, "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n")
+					return
+				}
+				_, _ = io.WriteString(f, answer)
+				b, _ := io.ReadAll(r.Body)
+				fmt.Fprintf(f, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(b), b)
+			}()
+			r := newAsk(t, "POST", body)
+			r.ContentLength = 5
+			r.Header.Set("Expect", "100-continue")
+			resp, err := k.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := io.ReadAll(resp.Body)
+			if want := map[bool]string{true: "417  0 0", false: "200 hello 5 1"}[answer == ""]; fmt.Sprintf("%d %s %d %d", resp.StatusCode, b, body.n, k.Available()) != want || err != nil {
+				t.Errorf("%d %q, %d bytes of the body, available %d, %v", resp.StatusCode, b, body.n, k.Available(), err)
+			}
+		})
+	}
+}
+
+type countingBody struct {
+	r io.Reader
+	n int
+}
+
+func (c *countingBody) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += n
+	return n, err
+}
+
+// TestHTTP1Cut: the end of the caller's context ends the connection, and its
+// cause is what the caller is told. So does an answer that nobody reads on.
+func TestHTTP1Cut(t *testing.T) {
+	cause := errors.New("revoked")
+	for _, when := range []string{"head", "body", "unread"} {
+		t.Run("EG-70_"+when, func(t *testing.T) {
+			k, f := pair(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			ended := make(chan error, 1)
+			go func() {
+				_, _, _ = f.request()
+				if when == "head" {
+					cancel(cause)
+				} else {
+					_, _ = io.WriteString(f, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nh\r\n")
+				}
+				_, err := f.r.ReadByte()
+				ended <- err
+			}()
+			resp, err := k.RoundTrip(newAsk(t, "GET", nil).WithContext(ctx))
+			if err == nil {
+				if _, err := io.ReadFull(resp.Body, make([]byte, 1)); err != nil {
+					t.Fatal(err)
+				}
+				if when == "body" {
+					cancel(cause)
+					_, err = resp.Body.Read(make([]byte, 1))
+				}
+				_ = resp.Body.Close()
+			}
+			if when != "unread" && !errors.Is(err, cause) {
+				t.Errorf("%v", err)
+			}
+			if err := <-ended; err == nil || k.Available() != 0 {
+				t.Error("the connection lives on")
+			}
+			if _, err := k.RoundTrip(newAsk(t, "GET", nil)); err == nil {
+				t.Error("and carries requests")
+			}
+		})
+	}
+}
+
+// TestHTTP1Malformed: EG-51: a field that would be more than one on the wire is
+// not sent, whoever set it.
+func TestHTTP1Malformed(t *testing.T) {
+	for name, set := range map[string]func(r *http.Request){
+		"name":    func(r *http.Request) { r.Header["A: b\r\nC"] = []string{"x"} },
+		"value":   func(r *http.Request) { r.Header["A"] = []string{"x\r\nB: y"} },
+		"trailer": func(r *http.Request) { r.Trailer = http.Header{"A": {"x\r\nB: y"}} },
+		"method":  func(r *http.Request) { r.Method = "GET / HTTP/1.1\r\nA:" },
+		"host":    func(r *http.Request) { r.Host = "" },
+	} {
+		t.Run("EG-51_"+name, func(t *testing.T) {
+			k, _ := pair(t)
+			r := newAsk(t, "GET", nil)
+			set(r)
+			if _, err := k.RoundTrip(r); err == nil || k.k.sent.Load() != 0 || k.Available() != 1 {
+				t.Errorf("%v, %d bytes sent", err, k.k.sent.Load())
+			}
+		})
+	}
+}
