@@ -233,10 +233,15 @@ func (g *Gatekeeper) prepare(c bundle.Choice) (*prepared, problem.Code, string) 
 	var err error
 	subject := c.Subject
 	subject.Upstreams = g.o.Upstreams
-	if p.policy, err = b.Policy(g.o.Sets, subject); err != nil {
+	// The sets are those that the version holds: a file that changed since was
+	// approved by nobody.
+	if p.policy, err = b.Policy(nil, subject); err != nil {
+		if problem.CodeOf(err) == problem.SetNotPinned {
+			return nil, problem.SetNotPinned, err.Error()
+		}
 		return refuse("bundle %s cannot be compiled: %v", b.Name, err)
 	}
-	digests, err := b.SetDigests(g.o.Sets)
+	digests, err := b.SetDigests(nil)
 	if err != nil {
 		return refuse("bundle %s cannot be compiled: %v", b.Name, err)
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"gatehouse/gatekeeper/bundle"
 	"gatehouse/gatekeeper/sandbox"
 	"gatehouse/internal/event"
 	"gatehouse/internal/problem"
@@ -80,7 +79,6 @@ func TestAdmission(t *testing.T) {
 		"mounts":                     {bundles: []string{strings.Replace(fixCI, "session: {", "session: {mounts: [{source: /srv, path: /srv, mode: write}], ", 1)}, code: problem.ProviderCapabilityMissing, bundle: "fix-ci"},
 		"caches":                     {bundles: []string{strings.Replace(fixCI, "session: {", "session: {caches: [{name: npm, path: /npm}], ", 1)}, code: problem.ProviderCapabilityMissing, bundle: "fix-ci"},
 		"image":                      {bundles: []string{strings.Replace(fixCI, "session: {", "session: {rootfs: {oci: 'x@sha256:"+strings.Repeat("0", 64)+"'}, ", 1)}, code: problem.ProviderCapabilityMissing, bundle: "fix-ci"},
-		"set_unknown":                {bundles: []string{plus("fix-ci", "egress: [{set: npm}]\n")}, with: []option{func(w *world) { w.opts.Sets = noSets{} }}, code: problem.ProviderCapabilityMissing, bundle: "fix-ci"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -154,8 +152,6 @@ func TestLift(t *testing.T) {
 		})
 	}
 }
-
-type noSets struct{}
 
 func branch(name string) func(*event.Event) {
 	return func(e *event.Event) {
@@ -337,10 +333,6 @@ func TestStoppedEventsRevoke(t *testing.T) {
 			w.wantStory(id, "open admitted, preparing, running, ended(revoked), close revoked")
 		})
 	}
-}
-
-func (noSets) Set(name string) (*bundle.Set, error) {
-	return nil, problem.New(problem.NotFound, "there is no egress set "+name, "")
 }
 
 func hexOf(h receipts.Hash) string { return hex.EncodeToString(h[:]) }

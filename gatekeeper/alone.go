@@ -59,7 +59,7 @@ func (g *Gatekeeper) Rollback(ctx context.Context, name, digest, reason string, 
 		Bundle: name, Digest: decodeHash(digest), Old: decodeHash(have.Digest), From: receipts.Mode(have.Mode), To: receipts.Mode(have.Mode),
 		By: by.Name, Via: by.Via, Result: ResultRolledBack,
 	}
-	return g.enforce(ctx, name, &state, receipts.TypeBundleApply, c, by.extensions(map[string]string{xReason: reason}), newEnforcers(b, have))
+	return g.enforce(ctx, name, &state, receipts.TypeBundleApply, c, withSets(by.extensions(map[string]string{xReason: reason}), b), newEnforcers(b, have))
 }
 
 func inForceNow(result string) bool { return result == ResultApplied || result == ResultRolledBack }
@@ -108,7 +108,7 @@ func (g *Gatekeeper) Resume(ctx context.Context, name, reason string, by By) (Pr
 	state := *have
 	state.Paused = false
 	if hardened(have) || makesWay(all, name, &state) != "" {
-		p, err := g.ask(ctx, have, c, ProposeResume, reason, by)
+		p, err := g.ask(ctx, have, c, ProposeResume, reason, by, have.bundle)
 		if err != nil || g.approvers() > 1 {
 			return p, err
 		}

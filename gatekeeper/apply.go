@@ -51,8 +51,12 @@ type Applied struct {
 // applied and stays hard when the version in force covers it and no events are
 // left to other bundles. Otherwise it waits for approval and the version in force
 // stays. Nothing is ever put back to shadow.
+//
+// A version holds the egress sets that it names as the node's files have them
+// now: another file is another version of every bundle that names the set.
 func (g *Gatekeeper) Apply(ctx context.Context, files []File, by, via string) ([]Applied, error) {
 	parsed := make([]*bundle.Bundle, len(files))
+	unpinned := map[string]error{}
 	all := map[string]*bundle.Bundle{}
 	for i, f := range files {
 		b, err := bundle.Parse(f.Source)
@@ -65,6 +69,11 @@ func (g *Gatekeeper) Apply(ctx context.Context, files []File, by, via string) ([
 		}
 		if all[b.Name] != nil {
 			return nil, problem.New(problem.ConfigInvalid, f.Name+": a second bundle is named "+b.Name, "rename one of them")
+		}
+		if pinned, err := b.Pin(g.o.Sets); err != nil {
+			unpinned[b.Name] = err
+		} else {
+			b = pinned
 		}
 		parsed[i], all[b.Name] = b, b
 	}
@@ -81,7 +90,7 @@ func (g *Gatekeeper) Apply(ctx context.Context, files []File, by, via string) ([
 	}
 	out := make([]Applied, len(files))
 	for i, b := range parsed {
-		if out[i], err = g.apply(ctx, b, have[b.Name], all, by, via); err != nil {
+		if out[i], err = g.apply(ctx, b, unpinned[b.Name], have[b.Name], all, by, via); err != nil {
 			return nil, fmt.Errorf("%s: %w", files[i].Name, err)
 		}
 		out[i].File = files[i].Name
@@ -90,7 +99,9 @@ func (g *Gatekeeper) Apply(ctx context.Context, files []File, by, via string) ([
 	return out, err
 }
 
-func (g *Gatekeeper) apply(ctx context.Context, b *bundle.Bundle, have *desired, all map[string]*bundle.Bundle, by, via string) (Applied, error) {
+// apply applies one bundle that holds its sets, or, with unpinned, one whose sets
+// could not be read.
+func (g *Gatekeeper) apply(ctx context.Context, b *bundle.Bundle, unpinned error, have *desired, all map[string]*bundle.Bundle, by, via string) (Applied, error) {
 	digest := b.Digest()
 	a := Applied{Bundle: b.Name, Digest: digest}
 	if g.o.Lint != nil {
@@ -103,6 +114,13 @@ func (g *Gatekeeper) apply(ctx context.Context, b *bundle.Bundle, have *desired,
 			}
 			return a, nil
 		}
+	}
+	if unpinned != nil {
+		a.Result, a.Why = ResultRejected, unpinned.Error()
+		if have != nil {
+			a.Mode = have.Mode
+		}
+		return a, nil
 	}
 	change := receipts.Change{Bundle: b.Name, Digest: digest, By: by, Via: via, Result: ResultApplied}
 	if have == nil {
@@ -189,7 +207,26 @@ func (g *Gatekeeper) commit(ctx context.Context, b *bundle.Bundle, state *desire
 	if err := g.registry.keep(b); err != nil {
 		return err
 	}
-	return g.enforce(ctx, b.Name, state, receipts.TypeBundleApply, c, nil, modes)
+	return g.enforce(ctx, b.Name, state, receipts.TypeBundleApply, c, withSets(nil, b), modes)
+}
+
+// withSets adds the digests of the sets that a version holds to a receipt's
+// extensions.
+func withSets(x map[string]string, b *bundle.Bundle) map[string]string {
+	digests, err := b.SetDigests(nil)
+	if err != nil || len(digests) == 0 {
+		return x
+	}
+	if x == nil {
+		x = map[string]string{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(digests)) {
+		if len(x) == maxDeliveries {
+			break // the version's own digest speaks for all of them
+		}
+		x[xSet+name] = fmt.Sprintf("sha256:%x", digests[name])
+	}
+	return x
 }
 
 // Change is one step in a bundle's history.

@@ -38,7 +38,7 @@ type Options struct {
 	Report       Report                       // nil: no distant provider has one
 	Images       Images                       // nil: no bundle may name an image
 	Caches       map[string]string            // package caches of the node: name -> folder, shown read-only
-	Sets         bundle.SetResolver           //
+	Sets         bundle.SetResolver           // read when a version is made, never for a session
 	Repositories map[string]string            // id -> owner/name
 	Upstreams    []bundle.Upstream            // hosts of connections, for compiled policies
 	Endpoints    map[string]string            // name -> source

@@ -61,7 +61,7 @@ func (s *session) renew(ctx context.Context, b *bundle.Bundle) {
 	}
 	subject := s.choice.Subject
 	subject.Upstreams = s.g.o.Upstreams
-	policy, err := b.Policy(s.g.o.Sets, subject)
+	policy, err := b.Policy(nil, subject) // the sets that the version holds
 	if err == nil {
 		narrower, _ := s.choice.Bundle.Covers(b)
 		err = d.Replace(ctx, Replacement{Bundle: b, Digest: b.Digest(), Policy: policy, Narrower: narrower})

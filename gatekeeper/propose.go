@@ -88,6 +88,7 @@ const (
 	xToken    = "review.token"
 	xStep     = "review.step"
 	xSubject  = "review.subject" // the session or event that a step is about
+	xSet      = "set."           // and a set's name: digest of the content that the version holds
 )
 
 // Steps that a person takes and that change no bundle's version or mode.
@@ -137,19 +138,26 @@ func (g *Gatekeeper) Propose(ctx context.Context, source []byte, reason string, 
 	if err != nil {
 		return Proposal{}, err
 	}
-	digest := b.Digest()
-	if have.Digest == hex.EncodeToString(digest[:]) {
-		return Proposal{}, problem.New(problem.Conflict, "bundle "+b.Name+" has this version already", "")
+	pinned, unpinned := b.Pin(g.o.Sets)
+	if unpinned == nil {
+		b = pinned
 	}
 	if found := g.lint(b, all); bundle.Blocks(found) {
 		return Proposal{}, problem.New(problem.ConfigInvalid, "bundle "+b.Name+" has errors: "+found[0].String(), "see them all with `gatehouse bundle lint`")
+	}
+	if unpinned != nil {
+		return Proposal{}, unpinned
+	}
+	digest := b.Digest()
+	if have.Digest == hex.EncodeToString(digest[:]) {
+		return Proposal{}, problem.New(problem.Conflict, "bundle "+b.Name+" has this version already", "")
 	}
 	if err := g.registry.keep(b); err != nil {
 		return Proposal{}, err
 	}
 	return g.ask(ctx, have, receipts.Change{
 		Bundle: b.Name, Digest: digest, Old: decodeHash(have.Digest), From: receipts.Mode(have.Mode), To: receipts.Mode(have.Mode),
-	}, ProposeVersion, reason, by)
+	}, ProposeVersion, reason, by, b)
 }
 
 // ProposeMode asks for another mode of a bundle, or of one of its enforcers. A
@@ -177,7 +185,7 @@ func (g *Gatekeeper) ProposeMode(ctx context.Context, name, enforcer string, to 
 	digest := decodeHash(have.Digest)
 	p, err := g.ask(ctx, have, receipts.Change{
 		Bundle: name, Digest: digest, Old: digest, Enforcer: enforcer, From: receipts.Mode(from), To: receipts.Mode(to),
-	}, ProposeMode, reason, by)
+	}, ProposeMode, reason, by, have.bundle)
 	if err != nil || g.approvers() > 1 {
 		return p, err
 	}
@@ -235,10 +243,10 @@ func CheckReason(reason string) error {
 	return nil
 }
 
-// ask writes the first receipt of a proposal.
-func (g *Gatekeeper) ask(ctx context.Context, have *desired, c receipts.Change, kind, reason string, by By) (Proposal, error) {
+// ask writes the first receipt of a proposal, by which next would be in force.
+func (g *Gatekeeper) ask(ctx context.Context, have *desired, c receipts.Change, kind, reason string, by By, next *bundle.Bundle) (Proposal, error) {
 	c.By, c.Via, c.Result = by.Name, by.Via, ResultWaiting
-	leaf, err := g.step(ctx, receipts.TypeApproval, c, by.extensions(map[string]string{xKind: kind, xReason: reason}))
+	leaf, err := g.step(ctx, receipts.TypeApproval, c, withSets(by.extensions(map[string]string{xKind: kind, xReason: reason}), next))
 	if err != nil {
 		return Proposal{}, err
 	}
@@ -380,6 +388,7 @@ func (g *Gatekeeper) enact(ctx context.Context, p Proposal, have *desired, c rec
 			return err
 		}
 		typ = receipts.TypeBundleApply
+		x = withSets(x, b)
 		added = newEnforcers(b, have)
 		state.Bytes, state.Digest, state.Waiting = string(raw), p.Digest, ""
 	case ProposeResume:

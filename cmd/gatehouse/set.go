@@ -94,6 +94,9 @@ func (c *cli) setAdd() *cobra.Command {
 				fmt.Fprintf(c.out, "  %s  from %s\n", plain(p.Host), plain(p.From))
 			}
 			fmt.Fprintf(c.out, "write in a bundle's egress: - {set: %s}\n", set.Name)
+			if len(others) > 0 {
+				fmt.Fprintf(c.out, "bundles in force keep the set that they were applied with: apply those that name %s again\n", set.Name)
+			}
 			return nil
 		},
 	}

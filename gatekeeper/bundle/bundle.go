@@ -48,6 +48,8 @@ type Bundle struct {
 	Credentials Credentials `yaml:"credentials,omitempty"`
 	// Egress lists the hosts that the session may reach. What is not listed is refused.
 	Egress []Egress `yaml:"egress,omitempty" validate:"dive"`
+	// Sets is the content of the egress sets that egress names. Leave it out: the node fills it in from its own files when the bundle is applied or proposed, and the version holds it from then on.
+	Sets map[string]SetContent `yaml:"sets,omitempty" validate:"dive,keys,token,endkeys,required"`
 	// Git is what the session may fetch and push.
 	Git *Git `yaml:"git,omitempty"`
 	// Models lists the model connections that the session may call.
@@ -209,6 +211,27 @@ type Egress struct {
 	Down Size `yaml:"down,omitempty"`
 	// Idle is how long a stream may be silent: 10m by default.
 	Idle Duration `yaml:"idle,omitempty"`
+}
+
+// SetContent is an egress set as one version of a bundle holds it: what its
+// approval was for, whatever becomes of the node's file.
+type SetContent struct {
+	// Hosts are names, *.name or **.name.
+	Hosts []string `yaml:"hosts" validate:"required,min=1,max=256,unique"`
+	// Ports are 443 by default.
+	Ports []uint16 `yaml:"ports,omitempty" validate:"unique,dive,gte=1"`
+	// Schemes are https by default.
+	Schemes []string `yaml:"schemes,omitempty" validate:"unique,dive,oneof=http https"`
+	// Methods are GET and HEAD by default.
+	Methods []string `yaml:"methods,omitempty" validate:"unique,dive,method"`
+	// Paths are exact paths, or a prefix ending in /**; /** by default.
+	Paths []string `yaml:"paths,omitempty" validate:"unique,dive,urlpath"`
+	// EncodedSlash admits %2F in paths.
+	EncodedSlash bool `yaml:"encoded_slash,omitempty"`
+	// Addresses are the prefixes in the node's internal_networks that the hosts may resolve to.
+	Addresses []netip.Prefix `yaml:"addresses,omitempty"`
+
+	rules []Egress // one for each host, normalized
 }
 
 // Git is what the session may fetch and push.

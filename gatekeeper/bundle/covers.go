@@ -144,12 +144,71 @@ func (b *Bundle) sessionLack(o *Bundle) string {
 }
 
 func (b *Bundle) egressLack(o *Bundle) string {
+	names := differing(b, o)
+	for _, name := range names {
+		_, mine := b.Sets[name]
+		if _, theirs := o.Sets[name]; mine != theirs {
+			return "egress set " + name + " is held by one of the two versions only, so nothing says that it is the same"
+		}
+	}
+	b, _ = b.spread(names)
+	o, at := o.spread(names)
 	for i := range o.Egress {
-		if !slices.ContainsFunc(indices(b.Egress), func(k int) bool { return b.Egress[k].covers(&o.Egress[i]) && b.unshadowed(k, o, i) }) {
-			return fmt.Sprintf("egress[%d] (%s%s%s) is covered by no single rule", i, o.Egress[i].Set, o.Egress[i].Host, o.Egress[i].TCP)
+		if slices.ContainsFunc(indices(b.Egress), func(k int) bool { return b.Egress[k].covers(&o.Egress[i]) && b.unshadowed(k, o, i) }) {
+			continue
+		}
+		e := &o.Egress[i]
+		switch set := at[i].set; {
+		case set == "":
+			return fmt.Sprintf("egress[%d] (%s%s%s) is covered by no single rule", at[i].rule, e.Set, e.Host, e.TCP)
+		case slices.Contains(b.Sets[set].Hosts, e.Host):
+			return fmt.Sprintf("egress set %s allows more of host %s", set, e.Host)
+		default:
+			return fmt.Sprintf("egress set %s adds host %s", set, e.Host)
 		}
 	}
 	return b.boundLack(o)
+}
+
+// differing are the sets that both bundles name and not both with one content.
+func differing(b, o *Bundle) []string {
+	var out []string
+	for i := range o.Egress {
+		name := o.Egress[i].Set
+		if name == "" || slices.Contains(out, name) || !slices.ContainsFunc(b.Egress, func(e Egress) bool { return e.Set == name }) {
+			continue
+		}
+		mine, held := b.Sets[name]
+		theirs, also := o.Sets[name]
+		if held != also || held && !reflect.DeepEqual(mine.rules, theirs.rules) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// origin is where a rule was written.
+type origin struct {
+	rule int    // of the file
+	set  string // that it is of, "" if of none
+}
+
+// spread returns a bundle that has the rules of the named sets in place of their
+// names: two sets of one name are compared by what the versions hold.
+func (b *Bundle) spread(names []string) (*Bundle, []origin) {
+	c := *b
+	c.Egress = nil
+	var at []origin
+	for i, e := range b.Egress {
+		if e.Set == "" || !slices.Contains(names, e.Set) {
+			c.Egress, at = append(c.Egress, e), append(at, origin{rule: i})
+			continue
+		}
+		for _, r := range b.Sets[e.Set].rules {
+			c.Egress, at = append(c.Egress, r), append(at, origin{i, e.Set})
+		}
+	}
+	return &c, at
 }
 
 func indices[T any](list []T) []int {

@@ -44,6 +44,7 @@ egress:
   - {set: npm}
   - {tcp: db.test, ports: [5432]}
   - {host: pinned.test, tls: passthrough}
+sets: {npm: {hosts: [npm.test]}}
 git: {repository: {by: project.id, map: {"450": acme/app}}, siblings: [{repository: acme/docs, access: read}], push: {refs: ["refs/heads/gatehouse/{entity}/*"], deny_paths: [".github/**"]}}
 models: [{connection: m, allow: ["claude-sonnet-*"], max_output_tokens: 100}]
 operations: [scm.comment]
@@ -103,6 +104,7 @@ var widened = map[string]func(b *bundle.Bundle){
 		b.Credentials.Weaker.Expires.Time = b.Credentials.Weaker.Expires.Add(time.Second)
 	},
 	"egress[].set":               func(b *bundle.Bundle) { b.Egress[2].Set = "pypi" },
+	"sets":                       func(b *bundle.Bundle) { b.Sets = withSets(b.Sets["npm"].Hosts[0], "more.test") },
 	"egress[].host":              func(b *bundle.Bundle) { b.Egress[0].Host = "**.a.test" },
 	"egress[].tcp":               func(b *bundle.Bundle) { b.Egress[3].TCP = "*.db.test" },
 	"egress[].tls":               func(b *bundle.Bundle) { b.Egress[4].TLS = "" },
@@ -139,6 +141,15 @@ var widened = map[string]func(b *bundle.Bundle){
 	},
 	"enforcers{}.mode":   func(b *bundle.Bundle) { setEnforcer(b, func(e *bundle.Enforcer) { e.Mode = bundle.Shadow }) },
 	"enforcers{}.params": func(b *bundle.Bundle) { setEnforcer(b, func(e *bundle.Enforcer) { e.Params = nil }) },
+}
+
+// withSets is the content of a set npm with those hosts.
+func withSets(hosts ...string) map[string]bundle.SetContent {
+	b, err := bundle.Parse([]byte(minimal + "egress: [{set: npm}]\nsets: {npm: {hosts: [" + strings.Join(hosts, ", ") + "]}}\n"))
+	if err != nil {
+		panic(err) // the hosts are written in this file
+	}
+	return b.Sets
 }
 
 func setEnforcer(b *bundle.Bundle, fn func(*bundle.Enforcer)) {
@@ -217,6 +228,9 @@ func TestCovers(t *testing.T) {
 		return minimal + "match: [{source: github, kinds: [push], where: {" + s + "}}]\n"
 	}
 	rules := func(list ...string) string { return minimal + "egress: [{" + strings.Join(list, "}, {") + "}]\n" }
+	npm := func(content string, more ...string) string {
+		return rules(append([]string{"set: npm"}, more...)...) + "sets: {npm: {" + content + "}}\n"
+	}
 	const get, post, postC2 = "host: a.test, methods: [GET], connection: c1", "host: a.test, methods: [POST]", "host: a.test, methods: [POST], connection: c2"
 	cases := map[string]struct {
 		a, b string
@@ -240,6 +254,16 @@ func TestCovers(t *testing.T) {
 		"EG-93_lower_cap_of_a_set":      {rules("set: npm", "host: a.test, up: 9MiB"), rules("host: a.test, up: 9MiB"), false},
 		"EG-93_set_kept":                {rules("set: npm", "host: a.test, up: 9MiB"), rules("set: npm", "host: a.test, up: 9MiB"), true},
 		"EG-93_set_without_more":        {rules("set: npm", "host: a.test, up: 9MiB"), rules("host: a.test"), true},
+		"set_adds_a_host":               {npm("hosts: [a.test]"), npm("hosts: [a.test, b.test]"), false},
+		"set_leaves_one_out":            {npm("hosts: [a.test, b.test]"), npm("hosts: [b.test]"), true},
+		"set_in_another_order":          {npm("hosts: [a.test, b.test]"), npm("hosts: [b.test, a.test]"), true},
+		"set_adds_a_method":             {npm("hosts: [a.test]"), npm("hosts: [a.test], methods: [GET, POST]"), false},
+		"set_wildcard_for_a_host":       {npm("hosts: ['*.test.test']"), npm("hosts: [a.test.test]"), true},
+		"set_held_by_one_only":          {rules("set: npm"), npm("hosts: [a.test]"), false},
+		"set_held_by_the_other_only":    {npm("hosts: [a.test]"), rules("set: npm"), false},
+		"set_moves_a_host_to_a_rule":    {npm("hosts: [a.test]", "host: b.test"), npm("hosts: [a.test, b.test]"), true},
+		"EG-75_set_gains_a_bound_host":  {npm("hosts: [a.test, b.test]", "host: a.test, methods: [GET], connection: c1"), npm("hosts: [a.test]"), false},
+		"EG-93_set_behind_a_lower_cap":  {npm("hosts: [a.test, b.test]", "host: a.test, up: 9MiB"), npm("hosts: [b.test]", "host: a.test, up: 9MiB"), false},
 		"EG-31_addresses_first":         {rules("host: a.test, addresses: [10.2.0.0/16]", "host: a.test"), rules("host: a.test"), false},
 		"EG-84_git_gone":                {minimal + "egress: [{host: a.test}]\ngit: {repository: session}\n", rule("host: a.test"), false},
 		"git_gone_with_all_egress":      {minimal + "egress: [{host: a.test}]\ngit: {repository: session}\n", minimal, true},

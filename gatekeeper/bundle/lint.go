@@ -28,6 +28,7 @@ const (
 	LintConnectionKind        = "connection_kind"        // the connection is of a kind that does not belong here
 	LintConnectionHost        = "connection_host"        // the connection is bound to another host than the rule names
 	LintUnknownSet            = "unknown_set"            // there is no such egress set, or its file is wrong
+	LintSetDiffers            = "set_differs"            // warning: `sets` holds another content than the node's file of that name
 	LintUnknownBundle         = "unknown_bundle"         // `children` names a bundle that is not there
 	LintBundleNotCovered      = "bundle_not_covered"     // a child may do something that this bundle may not
 	LintUnknownModule         = "unknown_module"         // the node does not have the module with this digest
@@ -112,6 +113,7 @@ func Lint(b *Bundle, c LintContext) []Problem {
 	l.session()
 	l.egress()
 	l.preferSet()
+	l.heldSets()
 	l.grants()
 	l.git()
 	slices.SortStableFunc(l.out, func(x, y Problem) int { return cmp.Or(cmp.Compare(x.Line, y.Line), cmp.Compare(x.Pointer, y.Pointer)) })
@@ -281,7 +283,11 @@ func (l *linter) egress() {
 	for i := range l.b.Egress {
 		e, at := &l.b.Egress[i], "/egress/"+strconv.Itoa(i)
 		if e.Set != "" {
-			if l.c.Sets == nil {
+			if held, ok := l.b.Sets[e.Set]; ok {
+				for k := range held.rules {
+					l.host(&held.rules[k], at+"/set")
+				}
+			} else if l.c.Sets == nil {
 				l.add(LintUnknownSet, at+"/set", "make it with gatehouse set add "+e.Set, "there is no egress set %q", e.Set)
 			} else if set, err := l.c.Sets.Set(e.Set); err != nil {
 				l.add(LintUnknownSet, at+"/set", problem.HintOf(err), "%v", err)
@@ -328,6 +334,19 @@ func (l *linter) preferSet() {
 		}
 		if len(hosts) >= manyHosts {
 			l.warn(LintPreferSet, "/egress/"+strconv.Itoa(first), "write {set: "+name+"} for them", "%d hosts that are listed one by one are in the set %s", len(hosts), name)
+		}
+	}
+}
+
+// heldSets says where a file that holds its sets itself differs from the node's:
+// making a set again does not reach it.
+func (l *linter) heldSets() {
+	if l.c.Sets == nil {
+		return
+	}
+	for _, c := range l.b.SetChanges(l.c.Sets) {
+		if c.Unreadable == "" {
+			l.warn(LintSetDiffers, "/sets/"+c.Set, "remove sets to take the node's", "the node's %s", c)
 		}
 	}
 }

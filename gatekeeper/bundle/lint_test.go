@@ -96,6 +96,7 @@ func TestLint(t *testing.T) {
 		"public_suffix_private":   {src: with("egress: [{host: '**.github.io'}]"), code: bundle.LintWildcardPublicSuffix, pointer: "/egress/0/host"},
 		"address_not_internal":    {src: with("egress: [{host: a.test, addresses: [10.2.0.0/16]}]"), code: bundle.LintAddressNotInternal, pointer: "/egress/0/addresses/0"},
 		"address_too_wide":        {src: with("egress: [{host: a.test, addresses: [10.0.0.0/8]}]"), code: bundle.LintAddressNotInternal, pointer: "/egress/0/addresses/0"},
+		"set_differs":             {src: with("egress: [{set: npm}]\nsets: {npm: {hosts: [held.test]}}"), code: bundle.LintSetDiffers, pointer: "/sets/npm", msg: "the node's set npm adds registry.example.com", hint: "remove sets", warning: true},
 		"prefer_set":              {src: with("egress: [{host: z.test}, {host: a.test, methods: [GET]}, {host: x.mirror.example.com, methods: [GET], paths: ['/x/**']}, {host: c.test, methods: [GET]}]"), code: bundle.LintPreferSet, pointer: "/egress/1", msg: "3 hosts that are listed one by one are in the set many", hint: "{set: many}", warning: true},
 		"unknown_connection":      {src: with("egress: [{host: a.test, connection: acme-package}]"), code: bundle.LintUnknownConnection, pointer: "/egress/0/connection", hint: `"acme-packages"`},
 		"connection_kind":         {src: with("egress: [{host: a.test, connection: anthropic-main}]"), code: bundle.LintConnectionKind, pointer: "/egress/0/connection"},

@@ -98,6 +98,12 @@ func (b *Bundle) normalize() error {
 			return b.bad("/egress/"+strconv.Itoa(i), err.Error(), "")
 		}
 	}
+	for name, c := range b.Sets {
+		if msg, hint := c.normalize(); msg != "" {
+			return b.bad("/sets/"+name, "sets."+name+": "+msg, hint)
+		}
+		b.Sets[name] = c
+	}
 	if g := b.Git; g != nil && g.Push != nil {
 		if len(g.Push.DenyPaths) == 0 {
 			g.Push.DenyPaths = slices.Clone(defaultDenyPaths)

@@ -8,8 +8,9 @@ import (
 )
 
 // Policy compiles the bundle for one subject: the JSON that enforcers are
-// configured with. Sets are resolved to their hosts, names to ids, {entity} to
-// the subject's, defaults written out. Neither the mode nor a credential is in
+// configured with. Sets are resolved to the hosts that the version holds, or, in
+// a version that holds none, to those of sets (nil: set_not_pinned); names to
+// ids, {entity} to the subject's, defaults written out. Neither the mode nor a credential is in
 // it. docs/bundles.md has an example.
 func (b *Bundle) Policy(sets SetResolver, s Subject) ([]byte, error) {
 	egress := []any{}
@@ -20,7 +21,7 @@ func (b *Bundle) Policy(sets SetResolver, s Subject) ([]byte, error) {
 			egress = append(egress, e.compiled(id))
 			continue
 		}
-		set, err := sets.Set(e.Set)
+		set, err := b.ResolveSet(e.Set, sets)
 		if err != nil {
 			return nil, err
 		}
@@ -85,14 +86,15 @@ func (b *Bundle) upstreams(s Subject) []any {
 	return out
 }
 
-// SetDigests resolves the sets that the bundle names.
+// SetDigests returns the digests of the sets that the bundle names, resolved as
+// by Policy.
 func (b *Bundle) SetDigests(sets SetResolver) (map[string][32]byte, error) {
 	out := map[string][32]byte{}
 	for _, e := range b.Egress {
 		if e.Set == "" {
 			continue
 		}
-		s, err := sets.Set(e.Set)
+		s, err := b.ResolveSet(e.Set, sets)
 		if err != nil {
 			return nil, err
 		}

@@ -250,6 +250,11 @@ func genBundle(t *rapid.T, label string) string {
 			}
 		}
 	}
+	if strings.Contains(b.String(), "egress:") && rapid.Bool().Draw(t, label+" set") {
+		hosts := atLeastOne(some(t, label+" in the set", "a.test", "b.a.test", "*.a.test", "d.test"), "**.b.a.test")
+		line("  - {set: s}")
+		line("sets: {s: {hosts: %s, methods: %s, encoded_slash: %v}}", list(hosts), list(atLeastOne(some(t, label+" set method", "GET", "POST"), "HEAD")), rapid.Bool().Draw(t, label+" set slash"))
+	}
 	if rapid.Bool().Draw(t, label+" git") {
 		sib := ""
 		if rapid.Bool().Draw(t, label+" sibling") {
@@ -299,7 +304,13 @@ func mustParse(t rapid.TB, src string) *bundle.Bundle {
 // narrow takes something away from a bundle, or leaves it.
 func narrow(t *rapid.T, label string, src string) string {
 	b := mustParse(t, src)
-	if len(b.Egress) > 0 {
+	for name, c := range b.Sets {
+		if len(c.Hosts) > 1 && rapid.Bool().Draw(t, label+" set") {
+			c.Hosts = c.Hosts[1:]
+			b.Sets[name] = c
+		}
+	}
+	if len(b.Egress) > 0 && b.Egress[0].Set == "" {
 		switch pick(t, label+" egress", "keep", "drop", "methods", "ports", "host", "paths") {
 		case "drop":
 			b.Egress = b.Egress[1:]

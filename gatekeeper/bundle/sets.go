@@ -5,7 +5,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
+	"reflect"
+	"slices"
 	"strings"
 
 	"gatehouse/internal/problem"
@@ -49,18 +52,148 @@ func ParseSet(src []byte) (*Set, error) {
 	if err := rules().Struct(s); err != nil {
 		return nil, invalid("set: "+err.Error(), "see docs/bundles.md")
 	}
-	for i, host := range s.Hosts {
-		e := Egress{Host: host, Ports: s.Ports, Schemes: s.Schemes, Methods: s.Methods, Paths: s.Paths, EncodedSlash: s.EncodedSlash, Addresses: s.Addresses}
+	c := s.content()
+	if msg, hint := c.normalize(); msg != "" {
+		return nil, invalid("set: "+msg, hint)
+	}
+	s.rules = c.rules
+	return s, nil
+}
+
+func (s *Set) content() SetContent {
+	return SetContent{s.Hosts, s.Ports, s.Schemes, s.Methods, s.Paths, s.EncodedSlash, s.Addresses, s.rules}
+}
+
+// normalize makes the set's rules and writes every list in its only form. msg
+// says what is wrong with it.
+func (c *SetContent) normalize() (msg, hint string) {
+	c.rules = nil
+	for i, host := range c.Hosts {
+		e := Egress{Host: host, Ports: c.Ports, Schemes: c.Schemes, Methods: c.Methods, Paths: c.Paths, EncodedSlash: c.EncodedSlash, Addresses: c.Addresses}
 		e = e.clone()
 		if msg, hint := e.wrong(); msg != "" {
-			return nil, invalid(fmt.Sprintf("set: hosts[%d] %s", i, msg), hint)
+			return fmt.Sprintf("hosts[%d] %s", i, msg), hint
 		}
 		if err := e.normalize(); err != nil {
-			return nil, invalid(fmt.Sprintf("set: hosts[%d]: %v", i, err), "")
+			return fmt.Sprintf("hosts[%d]: %v", i, err), ""
 		}
-		s.rules = append(s.rules, e)
+		c.rules = append(c.rules, e)
 	}
-	return s, nil
+	hosts := make([]string, len(c.rules))
+	for i := range c.rules {
+		hosts[i] = c.rules[i].Host
+	}
+	first := c.rules[0].clone() // every rule has the same lists
+	c.Hosts, c.Ports, c.Schemes, c.Methods, c.Paths, c.Addresses = hosts, first.Ports, first.Schemes, first.Methods, first.Paths, first.Addresses
+	return "", ""
+}
+
+// Rules returns the set's rules, one for each host. They are not to be changed.
+func (c SetContent) Rules() []Egress { return c.rules }
+
+// Pin returns the bundle with the content of every set that it names, read from
+// sets where the bundle does not hold it already. It is part of the version from
+// then on: of its bytes, its digest and what it covers.
+func (b *Bundle) Pin(sets SetResolver) (*Bundle, error) {
+	pinned := maps.Clone(b.Sets)
+	for i := range b.Egress {
+		name := b.Egress[i].Set
+		if _, have := pinned[name]; name == "" || have {
+			continue
+		}
+		if sets == nil {
+			return nil, problem.New(problem.NotFound, "there is no egress set "+name, "make it with gatehouse set add, or name hosts in the bundle")
+		}
+		s, err := sets.Set(name)
+		if err != nil {
+			return nil, err
+		}
+		c := s.content()
+		c.normalize() // ParseSet found nothing wrong
+		if pinned == nil {
+			pinned = map[string]SetContent{}
+		}
+		pinned[name] = c
+	}
+	c := *b
+	c.Sets = pinned
+	return &c, nil
+}
+
+// ResolveSet returns a set that the bundle names: as the version holds it, and only
+// where it holds none, as sets has it now. Nil sets are for what must not change
+// underneath: a session.
+func (b *Bundle) ResolveSet(name string, sets SetResolver) (*Set, error) {
+	if c, ok := b.Sets[name]; ok {
+		return &Set{Version, "EgressSet", name, c.Hosts, c.Ports, c.Schemes, c.Methods, c.Paths, c.EncodedSlash, c.Addresses, c.rules}, nil
+	}
+	if sets == nil {
+		return nil, problem.New(problem.SetNotPinned, "the version of bundle "+b.Name+" in force does not hold its egress set "+name, "apply the bundle again; under hard mode that waits for approval")
+	}
+	return sets.Set(name)
+}
+
+// SetChange is a set whose file is another one than a version of a bundle holds.
+type SetChange struct {
+	Set        string
+	Added      []string // hosts
+	Removed    []string
+	Other      bool   // something else than hosts differs
+	Unreadable string // why the file cannot be read
+}
+
+// String says it in words.
+func (c SetChange) String() string {
+	var parts []string
+	if len(c.Added) > 0 {
+		parts = append(parts, "adds "+strings.Join(c.Added, ", "))
+	}
+	if len(c.Removed) > 0 {
+		parts = append(parts, "leaves out "+strings.Join(c.Removed, ", "))
+	}
+	if c.Other {
+		parts = append(parts, "has other ports, schemes, methods, paths or addresses")
+	}
+	if c.Unreadable != "" {
+		parts = append(parts, "cannot be read: "+c.Unreadable)
+	}
+	if len(parts) == 0 {
+		parts = append(parts, "names its hosts in another order")
+	}
+	return "set " + c.Set + " " + strings.Join(parts, " and ")
+}
+
+// SetChanges compares what the version holds with the node's files, by name. A
+// set that the version does not hold is left out.
+func (b *Bundle) SetChanges(sets SetResolver) []SetChange {
+	var out []SetChange
+	for _, name := range slices.Sorted(maps.Keys(b.Sets)) {
+		have := b.Sets[name]
+		now, err := sets.Set(name)
+		if err != nil {
+			out = append(out, SetChange{Set: name, Unreadable: err.Error()})
+			continue
+		}
+		if was, _ := b.ResolveSet(name, nil); was.Digest() == now.Digest() {
+			continue
+		}
+		c := SetChange{Set: name}
+		for _, r := range now.rules {
+			if !slices.Contains(have.Hosts, r.Host) {
+				c.Added = append(c.Added, r.Host)
+			}
+		}
+		for _, h := range have.Hosts {
+			if !slices.ContainsFunc(now.rules, func(r Egress) bool { return r.Host == h }) {
+				c.Removed = append(c.Removed, h)
+			}
+		}
+		a, z := have.rules[0], now.rules[0]
+		a.Host, z.Host, a.Names, z.Names = "", "", 0, 0
+		c.Other = !reflect.DeepEqual(treeOf(a), treeOf(z))
+		out = append(out, c)
+	}
+	return out
 }
 
 // Digest returns the SHA-256 of the set's rules in canonical form; it stands

@@ -6,6 +6,7 @@ import (
 	"path"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -72,6 +73,11 @@ func (b *Bundle) validate() error {
 	for i, e := range b.Egress {
 		if msg, hint := e.wrong(); msg != "" {
 			return b.bad("/egress/"+strconv.Itoa(i), "egress["+strconv.Itoa(i)+"] "+msg, hint)
+		}
+	}
+	for name := range b.Sets {
+		if !slices.ContainsFunc(b.Egress, func(e Egress) bool { return e.Set == name }) {
+			return b.bad("/sets/"+name, "sets."+name+" is named by nothing in egress", "remove it, or write {set: "+name+"} in egress")
 		}
 	}
 	if b.Session.Timeout > maxTimeout {

@@ -26,6 +26,7 @@ const (
 	BundleNotCovered          Code = "bundle_not_covered"
 	ConnectionUnmediated      Code = "connection_unmediated" // the credential policy does not let its credential be delivered as it would be
 	BundlePaused              Code = "bundle_paused"         // somebody paused the one that would have taken the event
+	SetNotPinned              Code = "set_not_pinned"        // the version in force does not hold the egress set that it names
 )
 
 // Codes of the streams: what the pump and doctor find.
@@ -52,6 +53,7 @@ const (
 // Codes of changes that people make.
 const (
 	CandidateChanged Code = "candidate_changed" // what was approved is not what would come into force
+	NeighbourChanged Code = "neighbour_changed" // a bundle that the proposal was judged beside is another one by now
 	SelfApproval     Code = "self_approval"     // by who proposed it, or a second time by the same person
 	PersonUnknown    Code = "person_unknown"    // nobody vouches for who asks
 	NotCovered       Code = "not_covered"       // one person may only take away

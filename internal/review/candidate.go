@@ -55,8 +55,9 @@ func Diff(a, b *bundle.Bundle) (string, error) {
 
 func name(b *bundle.Bundle) string { return fmt.Sprintf("%s@%x", b.Name, b.Digest())[:len(b.Name)+13] }
 
-// candidate is a bundle with one more entry.
-func candidate(b *bundle.Bundle, edit func(tree) error) (*bundle.Bundle, []byte, error) {
+// candidate is a bundle with one more entry, as it would be proposed: it holds
+// the sets that it names.
+func (r *Review) candidate(b *bundle.Bundle, edit func(tree) error) (*bundle.Bundle, []byte, error) {
 	t, err := treeOf(b)
 	if err != nil {
 		return nil, nil, err
@@ -69,7 +70,26 @@ func candidate(b *bundle.Bundle, edit func(tree) error) (*bundle.Bundle, []byte,
 		return nil, nil, err
 	}
 	next, err := bundle.Parse(src)
+	if err != nil {
+		return nil, nil, err
+	}
+	if next, err = next.Pin(r.o.Sets); err != nil {
+		return nil, nil, err
+	}
+	src, err = Source(next)
 	return next, src, err
+}
+
+// readAgain takes a set's content out, so that the node's file is read again.
+func readAgain(name string) func(tree) error {
+	return func(t tree) error {
+		sets, _ := t["sets"].(map[string]any)
+		delete(sets, name)
+		if len(sets) == 0 {
+			delete(t, "sets")
+		}
+		return nil
+	}
 }
 
 // addTo appends an entry to a list of the bundle.

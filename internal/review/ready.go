@@ -29,7 +29,7 @@ type Readiness struct {
 
 // Item is one line of the checklist.
 type Item struct {
-	ID   string `json:"id" enum:"observed,triggers,quiet,decided,replayed,faults,chain,provider,conformance"`
+	ID   string `json:"id" enum:"observed,triggers,quiet,decided,replayed,faults,chain,sets,provider,conformance"`
 	OK   bool   `json:"ok"`
 	Text string `json:"text" doc:"what holds, or what is missing"`
 	Link string `json:"link,omitempty" doc:"page that shows or mends it, below /ui"`
@@ -77,6 +77,15 @@ func (r *Review) Ready(ctx context.Context, name string) (Readiness, error) {
 	faults, broken := r.health(name)
 	item("faults", faults == 0, "no enforcer failed", "enforcers failed "+plural(faults, "time"), sessions)
 	item("chain", broken == 0, "the chains of its sessions are whole", plural(broken, "session")+" with a gap or an admitted loss in the chain", sessions)
+	if len(b.Sets) > 0 && r.o.Sets != nil {
+		changes := b.SetChanges(r.o.Sets)
+		var words []string
+		for _, c := range changes {
+			words = append(words, c.String())
+		}
+		item("sets", len(changes) == 0, "the node's egress sets are those that this version holds",
+			"the node's files are not what this version holds: "+strings.Join(words, "; ")+". Apply the bundle again to ask for them", "/ui/bundles/"+name)
+	}
 	if r.o.Checks != nil {
 		out.Items = append(out.Items, r.o.Checks(ctx, b)...)
 	}

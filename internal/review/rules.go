@@ -23,7 +23,8 @@ type rule struct {
 	e    bundle.Egress
 }
 
-// rules returns the egress rules of a bundle, sets resolved.
+// rules returns the egress rules of a bundle, sets resolved: to what the version
+// holds, and to what sets has for one that holds none.
 func rules(b *bundle.Bundle, sets bundle.SetResolver) []rule {
 	var out []rule
 	add := func(id, host string, e bundle.Egress) {
@@ -38,10 +39,7 @@ func rules(b *bundle.Bundle, sets bundle.SetResolver) []rule {
 			add(id, e.Host+e.TCP, e)
 			continue
 		}
-		if sets == nil {
-			continue
-		}
-		set, err := sets.Set(e.Set)
+		set, err := b.ResolveSet(e.Set, sets)
 		if err != nil {
 			continue
 		}

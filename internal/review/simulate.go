@@ -79,6 +79,9 @@ func (r *Review) Simulate(ctx context.Context, source []byte, w Window) (Simulat
 	if err != nil {
 		return Simulation{}, err
 	}
+	if pinned, err := next.Pin(r.o.Sets); err == nil {
+		next = pinned // the version that proposing it would make
+	}
 	f, err := r.inForce(ctx, next.Name)
 	if err != nil {
 		return Simulation{}, err

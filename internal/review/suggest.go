@@ -77,7 +77,7 @@ func (r *Review) Suggest(ctx context.Context, id string) (Ladder, error) {
 	}
 	all := r.o.View.GroupsOf(d.Bundle, floor)
 	for _, o := range r.offers(b, &d.Group, all) {
-		next, src, err := candidate(b, o.edit)
+		next, src, err := r.candidate(b, o.edit)
 		if err != nil {
 			continue // not a bundle: nothing to offer
 		}
@@ -194,7 +194,11 @@ func (r *Review) offers(b *bundle.Bundle, g *view.Group, all []view.Group) []off
 			if hostsIn(set, all) >= severalHosts {
 				at = 0
 			}
-			out = slices.Insert(out, at, offer{kind: "set", title: fmt.Sprintf("the node's set %s, %d hosts", name, len(set.Hosts)), key: "egress", entry: e, edit: addTo("egress", e)})
+			o := offer{kind: "set", title: fmt.Sprintf("the node's set %s, %d hosts", name, len(set.Hosts)), key: "egress", entry: e, edit: addTo("egress", e)}
+			if _, held := b.Sets[name]; held {
+				o.title, o.edit = fmt.Sprintf("the node's set %s as it is now, %d hosts", name, len(set.Hosts)), readAgain(name)
+			}
+			out = slices.Insert(out, at, o)
 		}
 	}
 	if parent := "*." + after(g.Host); !strings.Contains(host, "*") && siblings(all, g) > 0 && !publicSuffix(parent) {

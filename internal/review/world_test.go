@@ -112,6 +112,9 @@ func (w *world) apply(src string) *bundle.Bundle {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	if b, err = b.Pin(bundle.Sets(w.sets)); err != nil {
+		w.t.Fatal(err)
+	}
 	w.known[fmt.Sprintf("%x", b.Digest())] = b.Canonical()
 	for i := range w.force {
 		if w.force[i].Bundle.Name == b.Name {
