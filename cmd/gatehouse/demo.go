@@ -33,11 +33,9 @@ func (c *cli) demoCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "demo", Short: "A signed event, a hostile agent in a real sandbox, shadow then hard, receipts verified", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), demoLimit)
-			defer cancel()
 			d := &demonstration{cli: c, weaken: weaken}
 			defer d.close()
-			report, err := d.run(ctx)
+			report, err := d.run(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -88,14 +86,17 @@ type demonstration struct {
 	seen   *demo.Watch
 }
 
-// run plays the whole story and returns what came of it.
-func (d *demonstration) run(ctx context.Context) (*demo.Report, error) {
+// run plays the whole story and returns what came of it. The story has a limit; the
+// node is there until life ends, for whoever keeps it.
+func (d *demonstration) run(life context.Context) (*demo.Report, error) {
+	ctx, cancel := context.WithTimeout(life, demoLimit)
+	defer cancel()
 	if err := d.prepare(); err != nil {
 		return nil, err
 	}
 	log := slog.New(slog.NewTextHandler(d.cli.err, &slog.HandlerOptions{Level: slog.LevelError}))
 	var err error
-	if d.node, err = start(ctx, d.cfg, nodeOptions{dev: true, log: log, provider: d.wrap}); err != nil {
+	if d.node, err = start(life, d.cfg, nodeOptions{dev: true, log: log, provider: d.wrap}); err != nil {
 		return nil, err
 	}
 	report := &demo.Report{}
