@@ -49,6 +49,7 @@ type gitHub struct {
 	prefix string               // of tokens, "" = ghs_canary
 	asked  []string             // paths at the host
 	large  http.HandlerFunc     // Git LFS, under any live token for the repository
+	forge  http.HandlerFunc     // an API beside the repositories
 }
 
 type gitHubTok struct {
@@ -98,7 +99,12 @@ func newGitHub(t *testing.T) *gitHub {
 		}
 		owner, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		name, _, _ := strings.Cut(rest, ".git")
-		if w.note(r) && ok {
+		static := w.note(r)
+		if w.forge != nil && strings.HasPrefix(r.URL.Path, "/api/") {
+			w.forge(rw, r)
+			return
+		}
+		if static && ok {
 			cgi.ServeHTTP(rw, r)
 			return
 		}

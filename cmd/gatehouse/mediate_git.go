@@ -84,7 +84,8 @@ func newGits(p parts) (*gits, error) {
 		if host.Stores, err = storesOf(c); err != nil {
 			return nil, err
 		}
-		if c.Provider == "github" {
+		switch c.Provider {
+		case "github":
 			base, api, err := apiOf(c)
 			if err != nil {
 				return nil, err
@@ -93,6 +94,10 @@ func newGits(p parts) (*gits, error) {
 			if host.APIPath != "" {
 				host.GraphQLPath = "/api/graphql" // an Enterprise Server's
 			}
+		case git.GitLab:
+			host.Provider, host.API, host.APIPath, host.GraphQLPath = git.GitLab, to, "/api/v4", "/api/graphql"
+		case git.Gitea:
+			host.Provider, host.API, host.APIPath = git.Gitea, to, "/api/v1"
 		}
 		for _, r := range p.cfg.Repositories {
 			if r.Connection == c.Name || r.Connection == "" && len(conns) == 1 {
@@ -143,7 +148,7 @@ func scmCredentials(p parts, c config.Connection) (*git.Credentials, authority.A
 			o.Static = secret.Value{}
 			o.Mint, o.Revoke = minter(api), api.RevokeToken
 		}
-	case "gitlab", "gitea":
+	case git.GitLab, git.Gitea:
 		o.User = "oauth2"
 	}
 	if o.Mint == nil && o.Static.Empty() {

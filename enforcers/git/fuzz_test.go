@@ -237,3 +237,31 @@ func FuzzLFSAnswer(f *testing.F) {
 		}
 	})
 }
+
+func FuzzForgePlace(f *testing.F) {
+	for _, s := range []string{"/api/v4/projects/1/issues", "/api/v4/projects/acme%2Fshop/repository/files/a%2Fb/raw", "/api/v4/projects/2", "/api/v4/projects/acme%2Fother%2F", "/api/v4/projects/1%2F..%2F2/issues", "/api/v4/user"} {
+		f.Add(s, "")
+		f.Add(s, "id=1&page=2")
+		f.Add(s, "from_project_id=2;sudo=root")
+	}
+	shop, other := Repository{ID: "1", Name: "acme/shop"}, Repository{ID: "2", Name: "acme/other"}
+	h := &host{Host: Host{Provider: GitLab, APIPath: "/api/v4"}, by: map[string]Repository{"acme/shop": shop, "acme/other": other}, ids: map[string]Repository{"1": shop, "2": other}}
+	f.Fuzz(func(t *testing.T, path, query string) {
+		at := h.apiPlace("GET", path, query)
+		if at.code != "" {
+			return
+		}
+		if !strings.HasPrefix(at.path, "/api/v4/projects/"+at.repository.ID+"/") {
+			t.Fatalf("%s is sent as %s", path, at.path)
+		}
+		q, err := url.ParseQuery(at.query)
+		if err != nil {
+			return // what cannot be read is no key of anybody's
+		}
+		for key := range q {
+			if key == "sudo" || key == "id" || strings.Contains(key, "project") {
+				t.Fatalf("%q is sent as %q", query, at.query)
+			}
+		}
+	})
+}

@@ -41,7 +41,7 @@ var graphQLFields = map[string]bool{"repository": true, "rateLimit": true, "__ty
 // and to read, holds as well; where it is not, nothing is passed on.
 func (m *Mediator) graphQL(w http.ResponseWriter, r *door.Request, h *host, code string) {
 	raw, err := readJSON(r)
-	if err == nil && code == "" && m.o.CreatePull != nil {
+	if err == nil && code == "" && m.o.CreatePull != nil && h.Provider == "" {
 		if p, ok := parsePull(raw); ok {
 			m.createPull(w, r, p)
 			return
@@ -64,7 +64,7 @@ func (m *Mediator) graphQL(w http.ResponseWriter, r *door.Request, h *host, code
 	r.ContentLength = int64(len(body))
 	r.Header.Del("Content-Encoding")
 	a.HTTP.Body.Length = r.ContentLength
-	m.carry(w, r, a, Target{Repository: about, Access: Look})
+	m.carry(w, r, a, Target{Repository: about, Access: Look, API: true})
 }
 
 var errGraphQL = errors.New("not a query about one repository")

@@ -42,6 +42,8 @@ type Host struct {
 	API         authority.Authority
 	APIPath     string
 	GraphQLPath string
+	// Provider is whose API it is: "" for GitHub's, GitLab or Gitea.
+	Provider string
 	// Static says that the connection's credential is one that nobody narrowed to a
 	// repository. GraphQL is closed then: its fields lead from one to another. So is
 	// whatever else of the host is neither git nor an API that is known here.
@@ -106,6 +108,9 @@ func New(o Options) (*Mediator, error) {
 			one.by[path], one.ids[r.ID] = r, r
 		}
 		m.hosts[h.To] = one
+		if _, known := forges[h.Provider]; !known && h.Provider != "" {
+			return nil, errors.New("git: connection " + h.Connection + ": no API of a " + h.Provider + " is known")
+		}
 		if !h.API.IsZero() && h.API != h.To {
 			if m.hosts[h.API] != nil {
 				return nil, errors.New("git: connection " + h.Connection + ": another connection has its API")

@@ -3,6 +3,7 @@ package git
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"gatehouse/enforcers"
@@ -34,19 +35,49 @@ var readableActions = map[string]bool{"runs": true, "jobs": true, "workflows": t
 type place struct {
 	repository Repository
 	path       string // as it is judged and sent: /repos/OWNER/NAME/…
+	tail       string // what of it lies below the repository
+	query      string // as it is judged and sent
 	code       string // why it goes no further, "" if it may be judged
 }
 
-// apiPlace reads a path of the REST API. The repository stands in it by name,
-// in any spelling that the host takes for it, or by id, as in the links that
-// the API itself gives (EG-85).
-func (h *host) apiPlace(method, path string) place {
+// apiPlace reads a path and query of the REST API (EG-85).
+func (h *host) apiPlace(method, path, query string) place {
 	rest, ok := strings.CutPrefix(path, h.APIPath)
 	if !ok {
 		return place{code: CodeAPIPlace}
 	}
+	p := h.namedPlace(rest)
+	if h.Provider == GitLab {
+		p = h.gitLabPlace(rest)
+	}
+	if p.code != "" {
+		return p
+	}
+	if p.query = query; p.tail != "" {
+		p.path += "/" + p.tail
+	}
+	f, closed := forges[h.Provider]
+	switch {
+	case method != http.MethodGet && method != http.MethodHead:
+		p.code = CodeAPIWrite
+	case closed:
+		var ok bool
+		if p.query, ok = f.query(query, p.repository.ID); !ok || !f.listed(p.tail) {
+			p.query, p.code = query, CodeAPIPlace
+		}
+	case !h.gitHubListed(p.tail):
+		p.code = CodeAPIPlace
+	}
+	return p
+}
+
+// namedPlace reads a path in which the repository stands by name, in any spelling
+// that the host takes for it, or by id, as in the links that GitHub's API itself
+// gives.
+func (h *host) namedPlace(rest string) place {
 	var r Repository
 	var tail string
+	var ok bool
 	parts := strings.SplitN(strings.TrimPrefix(rest, "/"), "/", 4)
 	switch {
 	case len(parts) >= 3 && parts[0] == "repos":
@@ -63,27 +94,39 @@ func (h *host) apiPlace(method, path string) place {
 	default:
 		return place{code: CodeAPIPlace}
 	}
-	p := place{repository: r, path: h.APIPath + "/repos/" + r.Name}
-	if tail != "" {
-		p.path += "/" + tail
-	}
-	if method != http.MethodGet && method != http.MethodHead {
-		p.code = CodeAPIWrite
-		return p
-	}
+	return place{repository: r, path: h.APIPath + "/repos/" + r.Name, tail: tail}
+}
+
+// gitHubListed reports whether a path below a repository on GitHub may be read.
+func (h *host) gitHubListed(tail string) bool {
 	segments := strings.Split(strings.ToLower(tail), "/")
 	switch {
 	case strings.Contains(tail, "%"):
-		p.code = CodeAPIPlace // an escape could be another path to the host
+		return false // an escape could be another path to the host
+	case h.Static && leadsElsewhere(segments):
+		return false
 	case readable[segments[0]]:
+		return true
 	case segments[0] == "actions" && len(segments) > 1 && readableActions[segments[1]]:
-		if last := segments[len(segments)-1]; last == "logs" || last == "zip" {
-			p.code = CodeAPIPlace // answered with an address that works by itself: scm.run.logs
-		}
-	default:
-		p.code = CodeAPIPlace
+		last := segments[len(segments)-1]
+		return last != "logs" && last != "zip" // answered with an address that works by itself: scm.run.logs
 	}
-	return p
+	return false
+}
+
+// leadsElsewhere reports whether the answer to a path can hold another repository's
+// issues or files, when the credential may see those: comparing with a fork, and
+// what lists the issues that refer to one or belong to it (M-11).
+func leadsElsewhere(segments []string) bool {
+	switch segments[0] {
+	case "compare":
+		return strings.Contains(strings.Join(segments, "/"), ":")
+	case "issues":
+		return len(segments) > 2 && slices.ContainsFunc(segments[2:], func(s string) bool {
+			return s == "timeline" || s == "sub_issues" || s == "parent" || s == "dependencies"
+		})
+	}
+	return false
 }
 
 // api handles a request to the API of a connection. The policy must list the
@@ -93,9 +136,15 @@ func (m *Mediator) api(w http.ResponseWriter, r *door.Request, h *host, code str
 		m.graphQL(w, r, h, code)
 		return
 	}
-	at := h.apiPlace(r.Method, r.Path)
+	if _, closed := forges[h.Provider]; closed && takeSudo(r) && code == "" {
+		code = enforcers.CodeForeignCredential // EG-75
+	}
+	at := h.apiPlace(r.Method, r.Path, r.Query)
 	if code == "" {
 		code = at.code
+	}
+	if code == "" && r.ContentLength != 0 {
+		code = CodeAPIPlace // a form in the body would be read as more of the query
 	}
 	if code == "" && !m.mayRead(at.repository) {
 		code = CodeAPIRepository
@@ -103,9 +152,9 @@ func (m *Mediator) api(w http.ResponseWriter, r *door.Request, h *host, code str
 	a := r.Action()
 	a.Connection, a.HardSet = h.Connection, code
 	if at.path != "" {
-		a.HTTP.Path = at.path
+		a.HTTP.Path, a.HTTP.Query = at.path, at.query
 	}
-	m.carry(w, r, a, Target{Repository: at.repository.ID, Access: Look})
+	m.carry(w, r, a, Target{Repository: at.repository.ID, Access: Look, API: true})
 }
 
 // mayRead reports whether a repository is the session's own or one that its
@@ -143,6 +192,7 @@ func (m *Mediator) carry(w http.ResponseWriter, r *door.Request, a *enforcers.Ac
 type Target struct {
 	Repository string
 	Access     Access
+	API        bool // not git's own: the credential is a bearer token there
 }
 
 type targetKey struct{}

@@ -154,6 +154,7 @@ func (c *Credentials) Inject(ctx context.Context, p *enforcers.Permit, r *http.R
 	a := p.Action()
 	var repository string
 	var access Access
+	bearer := false
 	switch {
 	case a.Fetch != nil:
 		repository, access = a.Fetch.Repository, Read
@@ -161,7 +162,7 @@ func (c *Credentials) Inject(ctx context.Context, p *enforcers.Permit, r *http.R
 		repository, access = a.Push.Repository, Write
 	case a.HTTP != nil:
 		t := targetOf(r.Context())
-		repository, access = t.Repository, t.Access
+		repository, access, bearer = t.Repository, t.Access, t.API
 	default:
 		return nil, errors.New("the action is none that this connection has a credential for")
 	}
@@ -173,7 +174,7 @@ func (c *Credentials) Inject(ctx context.Context, p *enforcers.Permit, r *http.R
 	if err != nil {
 		return nil, err
 	}
-	if to == c.o.API && c.o.API != c.o.Git {
+	if bearer {
 		r.Header["Authorization"] = []string{"Bearer " + string(v.Reveal())}
 	} else {
 		c.Authorize(r, v)

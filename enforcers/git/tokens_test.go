@@ -77,6 +77,13 @@ func newIssuer() *issuer {
 	return &issuer{now: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), live: map[string]bool{}}
 }
 
+// staticOptions are those of a connection that has one credential.
+func staticOptions() git.CredentialOptions {
+	o := newIssuer().options()
+	o.Mint, o.Revoke, o.Static = nil, nil, secret.FromString("glpat-canary")
+	return o
+}
+
 func credentials(t *testing.T, i *issuer) *git.Credentials {
 	t.Helper()
 	c, err := git.NewCredentials(i.options())
@@ -240,8 +247,7 @@ func TestTokens(t *testing.T) {
 	})
 	t.Run("M-11_static", func(t *testing.T) {
 		i := newIssuer()
-		o := i.options()
-		o.Mint, o.Revoke, o.Static = nil, nil, secret.FromString("glpat-canary")
+		o := staticOptions()
 		var scope map[string]string
 		o.Receipt = func(_ context.Context, _ string, c receipts.Credential, _ bool) error {
 			scope = c.Scope

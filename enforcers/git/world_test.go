@@ -72,7 +72,7 @@ func testMain(m *testing.M) int {
 const (
 	shopID, docsID, otherID = "1001", "1002", "1003"
 	token                   = "ghs_0123456789abcdefghijklmnopqrstuv"
-	placeholder             = "gatehouse_git_ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	placeholder             = "gatehouse_ph_ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
 
 const egressRules = `{"connection":"github-main","host":"api.good.test","id":"egress[1]","methods":["GET","POST","PUT","DELETE"],"paths":["/**"],"ports":[443],"schemes":["https"]},` +
@@ -95,6 +95,7 @@ type world struct {
 	root  string // bare repositories
 	site  *outside.Site
 	api   *outside.Site
+	free  *outside.Site // a host without a connection
 	roots *x509.CertPool
 
 	mu       sync.Mutex
@@ -103,6 +104,7 @@ type world struct {
 	auth     map[string]int
 	moved    bool // answer with a rename redirect
 	large    *large
+	look     func(*http.Request) // at what the host is asked, nil = nobody does
 }
 
 func newWorld(t testing.TB) *world {
@@ -133,9 +135,16 @@ func newWorld(t testing.TB) *world {
 			w.received++
 		}
 		moved, large := w.moved, w.large
+		if w.look != nil {
+			w.look(r)
+		}
 		w.mu.Unlock()
 		if large != nil && strings.Contains(r.URL.Path, "-lfs/") || large != nil && strings.Contains(r.URL.Path, "/info/lfs/") {
 			large.ServeHTTP(rw, r)
+			return
+		}
+		if strings.HasPrefix(r.URL.Path, "/api/") {
+			_, _ = io.WriteString(rw, `{"answer":"of the API"}`)
 			return
 		}
 		if moved {
@@ -160,7 +169,7 @@ func newWorld(t testing.TB) *world {
 	})); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = base.HTTPS("free.good.test", netip.MustParseAddr("93.184.216.36"), serve); err != nil {
+	if w.free, err = base.HTTPS("free.good.test", netip.MustParseAddr("93.184.216.36"), serve); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -258,6 +267,7 @@ type setup struct {
 	inspect git.Inspector // in place of the real one
 	gh      bool          // github.com has the repositories too
 	static  bool          // the connection's credential is not narrowed
+	forge   string        // the host has this provider's API beside its repositories
 	pull    func(context.Context, git.PullRequest) (string, error)
 	total   int64            // bytes of large files that may be uploaded
 	real    *git.Credentials // in place of the injector that counts
@@ -274,6 +284,9 @@ func open(t testing.TB, w *world, s setup) *session {
 	if s.gh {
 		p = strings.Replace(p, `"egress":[`, `"egress":[{"connection":"hub","host":"api.github.com","id":"egress[2]","methods":["GET","POST","PUT"],"paths":["/**"],"ports":[443],"schemes":["https"]},`+
 			`{"host":"github.com","id":"git.hub","methods":[],"paths":[],"ports":[443],"schemes":["https"]},`, 1)
+	}
+	if s.forge != "" {
+		p = strings.Replace(p, `"egress":[`, `"egress":[{"connection":"github-main","encoded_slash":true,"host":"git.good.test","id":"egress[3]","methods":["GET","POST","PUT","DELETE"],"paths":["/api/**"],"ports":[443],"schemes":["https"]},`, 1)
 	}
 	in := &session{t: t, w: w, rec: &recorder{}, inject: &injector{}, home: t.TempDir(), dir: t.TempDir()}
 	subs := map[netip.AddrPort]netip.AddrPort{}
@@ -321,6 +334,14 @@ func open(t testing.TB, w *world, s setup) *session {
 			in.before = append(in.before, p)
 			return nil
 		}},
+	}
+	if s.forge != "" {
+		h := &o.Hosts[0]
+		h.API, h.Provider, h.Static = to, s.forge, true
+		h.APIPath, h.GraphQLPath = "/api/v4", "/api/graphql"
+		if s.forge == git.Gitea {
+			h.APIPath, h.GraphQLPath = "/api/v1", ""
+		}
 	}
 	if s.gh {
 		hub := o.Hosts[0]
