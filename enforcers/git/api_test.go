@@ -23,11 +23,16 @@ func (s *session) request(t *testing.T, method, target, body string) (status int
 	return s.send(t, "api.good.test", method, target, body, http.Header{"Content-Type": {"application/json"}, "Authorization": {"token " + placeholder}})
 }
 
+// client is a transport of a client inside.
+func (s *session) client() *http.Transport {
+	return &http.Transport{Proxy: http.ProxyURL(&neturl.URL{Scheme: "http", Host: s.proxy}), TLSClientConfig: &tls.Config{RootCAs: s.roots, MinVersion: tls.VersionTLS12}}
+}
+
 // send sends one request to any host.
 func (s *session) send(t *testing.T, host, method, target, body string, header http.Header) (status int, code, text string) {
 	t.Helper()
-	proxy := &neturl.URL{Scheme: "http", Host: s.proxy}
-	tr := &http.Transport{Proxy: http.ProxyURL(proxy), TLSClientConfig: &tls.Config{RootCAs: s.roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true}
+	tr := s.client()
+	tr.DisableKeepAlives = true
 	defer tr.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(t.Context(), method, "https://"+host, strings.NewReader(body))
 	if err != nil {
