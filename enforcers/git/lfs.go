@@ -21,6 +21,7 @@ const (
 	CodeLFSLocks  = "lfs_locks"      // the locking API
 	CodeLFSHref   = "lfs_href"       // the host points to a place that is not one of its stores
 	CodeLFSObject = "lfs_object"     // its bytes are not what its name says
+	CodeLFSMoved  = "lfs_redirected" // the host answered with a redirect: it is never followed
 	CodeLFSAsked  = "lfs_not_asked"  // no batch has named it
 	CodeLFSClosed = "lfs_not_served" // this node carries out none
 )

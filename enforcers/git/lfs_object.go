@@ -142,9 +142,23 @@ func (m *Mediator) sendLFS(r *door.Request, p *enforcers.Permit, h *host, reposi
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return answerFault(resp.StatusCode)
+		return objectFault(resp.StatusCode)
 	}
 	return nil
+}
+
+// objectFault words a status that is no answer about an object.
+func objectFault(status int) error {
+	if status >= 300 && status < 400 {
+		return redirected(nil)
+	}
+	return answerFault(status)
+}
+
+// redirected is what a store behind the host answers with (EG-84): the address
+// would work by itself, and leads past what was judged.
+func redirected(err error) error {
+	return problem.Wrap(err, CodeLFSMoved, "the host answered with a redirect", hints[CodeLFSMoved])
 }
 
 // access is what a call to an offer's address needs a credential for: none at a
@@ -165,6 +179,9 @@ func (m *Mediator) downloadLFS(w http.ResponseWriter, r *door.Request, p *enforc
 	if one.own {
 		// With the answer under watch for the credential that the request carries.
 		resp, err = r.Up.Do(p, out.WithContext(r.Context()))
+		if problem.CodeOf(err) == enforcers.CodeAnswerCredential {
+			err = redirected(err) // to a signed address
+		}
 	} else {
 		resp, err = m.callLFS(r.Context(), p, h, repository, "", out)
 	}
@@ -173,7 +190,7 @@ func (m *Mediator) downloadLFS(w http.ResponseWriter, r *door.Request, p *enforc
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return answerFault(resp.StatusCode)
+		return objectFault(resp.StatusCode)
 	}
 	if resp.ContentLength >= 0 && resp.ContentLength != object.Size {
 		return problem.New(CodeLFSObject, "the object has another size", hints[CodeLFSObject])

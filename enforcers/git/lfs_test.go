@@ -35,7 +35,9 @@ type large struct {
 	mu       sync.Mutex
 	place    string // format of the address of an object: OID stands in it
 	objects  map[string][]byte
-	tampered bool     // objects come with other bytes
+	tampered bool   // objects come with other bytes
+	moved    string // where requests whose path ends in away are redirected to
+	away     string
 	batches  []string // bodies that were asked
 	verified []string
 	stolen   []string // what reached a place that it must not
@@ -75,8 +77,23 @@ func (l *large) steal(format string, args ...any) {
 	l.stolen = append(l.stolen, fmt.Sprintf(format, args...))
 }
 
+// elsewhere answers with a redirect where one is set, and reports that it did.
+func (l *large) elsewhere(w http.ResponseWriter, r *http.Request) bool {
+	l.mu.Lock()
+	to, away := l.moved, l.away
+	l.mu.Unlock()
+	if to == "" || !strings.HasSuffix(r.URL.Path, away) {
+		return false
+	}
+	http.Redirect(w, r, to, http.StatusTemporaryRedirect)
+	return true
+}
+
 // ServeHTTP is the host's part.
 func (l *large) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if l.elsewhere(w, r) {
+		return
+	}
 	if _, password, _ := r.BasicAuth(); password != token {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
@@ -132,6 +149,9 @@ func (l *large) batch(w http.ResponseWriter, r *http.Request) {
 }
 
 func (l *large) object(w http.ResponseWriter, r *http.Request) {
+	if l.elsewhere(w, r) {
+		return
+	}
 	oid := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	b, _ := io.ReadAll(r.Body)
 	l.mu.Lock()
@@ -157,6 +177,7 @@ func (l *large) at(place string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.place, l.tampered, l.stolen, l.batches, l.verified = place, false, nil, nil, nil
+	l.moved, l.away = "", ""
 }
 
 func (l *large) has(oid string) bool {

@@ -38,6 +38,7 @@ var hints = map[string]string{
 	CodeLFSLocks:                     "there is no locking here: git config lfs.locksverify false",
 	CodeLFSHref:                      "the host points to a place that is not one of its stores: ask the operator to list it under the connection's stores",
 	CodeLFSObject:                    "the bytes of a large file are not what its name says",
+	CodeLFSMoved:                     "the host keeps the object elsewhere and redirects there, which is not followed: ask the operator to let the host hand it out itself (on GitLab, proxy_download)",
 	CodeLFSAsked:                     "ask for the object by git lfs first",
 	CodeLFSClosed:                    "this node carries no large files",
 	CodeAPIPlace:                     "the API answers here only about the session's repositories; see scm.run.logs for logs",
