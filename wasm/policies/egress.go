@@ -20,7 +20,7 @@ type egressRule struct {
 	ports        []int64
 	schemes      uint8
 	methods      uint64
-	paths        []prefixPattern
+	paths        []pathPattern
 	connection   string
 	encodedSlash bool
 	blind        string // "", "tcp" or "tls"

@@ -81,8 +81,8 @@ func (e *egress) addRule(c *cursor) (host string, ok bool) {
 		case "paths":
 			paths = true
 			for _, p := range stringsOf(c) {
-				path, ok := parsePrefix(p)
-				good = good && ok && p[0] == '/'
+				path, ok := parsePath(p)
+				good = good && ok
 				r.paths = append(r.paths, path)
 			}
 		case "connection":

@@ -14,7 +14,7 @@ import (
 const testPolicy = `{"bundle":"t","digest":"d","egress":[` +
 	`{"blind":"","connection":"","encoded_slash":false,"host":"api.good.test","id":"egress[0]","methods":["GET","POST"],"paths":["/v1/**"],"ports":[443],"schemes":["https"]},` +
 	`{"host":"*.pkg.test","id":"egress[1]","methods":["GET","HEAD"],"paths":["/**"],"ports":[443],"schemes":["https"]},` +
-	`{"host":"**.deep.test","id":"egress[2]","methods":["GET"],"paths":["/x/**","/z"],"ports":[443,8443],"schemes":["https"]},` +
+	`{"host":"**.deep.test","id":"egress[2]","methods":["GET"],"paths":["/repos/acme/shop/issues/*/comments","/x/**","/z"],"ports":[443,8443],"schemes":["https"]},` +
 	`{"connection":"acme","encoded_slash":true,"host":"packages.test","id":"egress[3]","methods":["GET"],"paths":["/**"],"ports":[443],"schemes":["https"],"upgrade":"websocket"},` +
 	`{"blind":"tcp","host":"db.test","id":"egress[4]","methods":[],"paths":[],"ports":[5432],"schemes":["tcp"]},` +
 	`{"host":"api.model.test","id":"models[0]","methods":[],"paths":[],"ports":[443],"schemes":["https"]},` +
@@ -116,6 +116,10 @@ func TestEgress(t *testing.T) {
 		"EG-20_ip_literal":               {httpAction(t, "93.184.216.35", "80", "http", "GET", "/", "", ""), deny, egressDefault, ReasonIPLiteral},
 		"EG-20_ip_literal_v6":            {connectAction(t, "2606:2800::1", "443", "tcp", false, true), deny, egressDefault, ReasonIPLiteral},
 		"EG-20_ip_rule":                  {httpAction(t, "93.184.216.34", "80", "http", "GET", "/", "", ""), allow, "egress[5]", ReasonListed},
+		"EG-58_star":                     {get("a.deep.test", "/repos/acme/shop/issues/7/comments"), allow, "egress[2]", ReasonListed},
+		"EG-58_star_is_one_segment":      {get("a.deep.test", "/repos/acme/shop/issues/7/8/comments"), deny, egressDefault, ReasonPathNotListed},
+		"EG-58_star_is_a_segment":        {get("a.deep.test", "/repos/acme/shop/issues//comments"), deny, egressDefault, ReasonPathNotListed},
+		"EG-58_star_hides_no_slash":      {get("a.deep.test", "/repos/acme/shop/issues/7%2f8/comments"), deny, egressDefault, ReasonEncodedSlash},
 		"EG-54_trace":                    {httpAction(t, "api.good.test", "443", "https", "TRACE", "/v1/x", "", ""), deny, egressDefault, ReasonMethodNotListed},
 		"EG-55_lower_method":             {httpAction(t, "api.good.test", "443", "https", "get", "/v1/x", "", ""), deny, egressDefault, ReasonMethodNotListed},
 		"EG-57_encoded_slash":            {get("a.pkg.test", "/x%2Fy"), deny, egressDefault, ReasonEncodedSlash},

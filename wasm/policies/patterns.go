@@ -1,6 +1,6 @@
 package policies
 
-// Patterns come in three kinds, as bundles write them (docs/bundles.md): few
+// Patterns come in four kinds, as bundles write them (docs/bundles.md): few
 // forms, so that whether one covers another can be decided exactly.
 
 // prefixPattern is an exact text, or a prefix that ends in "/" and stands for
@@ -29,6 +29,59 @@ func (p *prefixPattern) match(s []byte) bool {
 		return len(s) >= len(p.text) && string(s[:len(p.text)]) == p.text
 	}
 	return string(s) == p.text
+}
+
+// pathPattern is a path of an egress rule: an exact one or a prefix, in which a
+// whole segment "*" stands for one segment that is not empty, whatever is in it:
+// "/repos/acme/shop/issues/*/comments".
+type pathPattern struct {
+	prefixPattern
+	stars bool
+}
+
+func parsePath(s string) (p pathPattern, ok bool) {
+	if s == "" || s[0] != '/' {
+		return p, false
+	}
+	body := s
+	if n := len(s) - 2; n > 0 && s[n:] == "**" && s[n-1] == '/' {
+		body, p.tree = s[:n], true
+	}
+	p.text = body
+	for rest, more := body[1:], true; more; {
+		var seg string
+		seg, rest, more = segment(rest)
+		if seg == "*" {
+			p.stars = true
+		} else if !plain(seg) {
+			return p, false
+		}
+	}
+	return p, len(body) <= maxPattern
+}
+
+func (p *pathPattern) match(s []byte) bool {
+	if !p.stars {
+		return p.prefixPattern.match(s)
+	}
+	j := 0
+	for i := 0; i < len(p.text); i++ {
+		if p.text[i] != '*' {
+			if j == len(s) || s[j] != p.text[i] {
+				return false
+			}
+			j++
+			continue
+		}
+		begin := j
+		for j < len(s) && s[j] != '/' {
+			j++
+		}
+		if j == begin {
+			return false
+		}
+	}
+	return p.tree || j == len(s)
 }
 
 // prefixIndex finds a pattern that covers a path in one pass over the path,
@@ -187,5 +240,7 @@ func plain(s string) bool {
 			return false
 		}
 	}
-	return len(s) <= 1024
+	return len(s) <= maxPattern
 }
+
+const maxPattern = 1024
