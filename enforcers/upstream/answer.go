@@ -31,12 +31,11 @@ func prepareInjected(h http.Header) {
 }
 
 // guardAnswer takes out of an answer what must not enter the sandbox and
-// returns its body under watch. An error refuses the whole answer.
+// returns its body under watch of t. An error refuses the whole answer.
 //
 // fields says that the answer may hand out tokens of its own. What a model
 // writes may have fields of any name; it hands out none.
-func guardAnswer(resp *http.Response, to authority.Authority, watch []secret.Value, fields bool) (io.ReadCloser, error) {
-	t := newTripwire(watch)
+func guardAnswer(resp *http.Response, to authority.Authority, t *tripwire, fields bool) (io.ReadCloser, error) {
 	for _, name := range []string{"Set-Cookie", "Set-Cookie2", "Authentication-Info", "Proxy-Authentication-Info"} {
 		delete(resp.Header, name)
 	}
@@ -141,6 +140,40 @@ func newTripwire(watch []secret.Value) *tripwire {
 	return t
 }
 
+// tripwires keeps the newest tripwire of each connection: the encodings of a
+// secret cost more than the answers to most requests.
+type tripwires struct {
+	mu sync.Mutex
+	by map[string]kept
+}
+
+type kept struct {
+	watch []secret.Value
+	t     *tripwire
+}
+
+// of returns a tripwire of one's own for the values that a connection's
+// request carried.
+func (c *tripwires) of(connection string, watch []secret.Value) *tripwire {
+	c.mu.Lock()
+	k := c.by[connection]
+	c.mu.Unlock()
+	if k.t == nil || !slices.EqualFunc(k.watch, watch, func(a, b secret.Value) bool { return bytes.Equal(a.Reveal(), b.Reveal()) }) {
+		k = kept{t: newTripwire(watch)}
+		for _, v := range watch {
+			k.watch = append(k.watch, secret.New(bytes.Clone(v.Reveal()))) // its owner may wipe it
+		}
+		c.mu.Lock()
+		if c.by == nil {
+			c.by = make(map[string]kept)
+		}
+		c.by[connection] = k
+		c.mu.Unlock()
+	}
+	t := *k.t
+	return &t
+}
+
 // encodings are the ways in which a server usually repeats a secret.
 func encodings(s []byte) [][]byte {
 	out := [][]byte{bytes.Clone(s)}
@@ -185,11 +218,16 @@ func (t *tripwire) check(window []byte) (hold int, err error) {
 	if t.holds(window) {
 		return 0, reflected()
 	}
-	for n := min(len(window), t.longest-1); n > 0; n-- {
-		tail := window[len(window)-n:]
-		if slices.ContainsFunc(t.patterns, func(p []byte) bool { return bytes.HasPrefix(p, tail) }) {
-			hold = n
-			break
+	for _, p := range t.patterns {
+		// The longest end of the window that p begins with.
+		for tail := window[max(0, len(window)-len(p)+1):]; len(tail) > hold; tail = tail[1:] {
+			i := bytes.IndexByte(tail, p[0])
+			if i < 0 || len(tail)-i <= hold {
+				break
+			}
+			if tail = tail[i:]; bytes.HasPrefix(p, tail) {
+				hold = len(tail)
+			}
 		}
 	}
 	if t.fields && tokens(window) || t.urls && holdsSignedURL(window) {

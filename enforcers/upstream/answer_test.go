@@ -180,7 +180,7 @@ func TestGuardAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp := answerOf(c.header, c.body)
-			body, err := guardAnswer(resp, place(t), watching(), true)
+			body, err := guardAnswer(resp, place(t), newTripwire(watching()), true)
 			var got []byte
 			if err == nil {
 				got, err = io.ReadAll(body)
@@ -216,7 +216,7 @@ func TestSignedURLSplit(t *testing.T) {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				resp := answerOf(http.Header{"Content-Type": {c[0]}}, "")
 				resp.Body = io.NopCloser(read(strings.NewReader(strings.Repeat("before ", 3000) + c[1])))
-				body, err := guardAnswer(resp, place(t), watching(), true)
+				body, err := guardAnswer(resp, place(t), newTripwire(watching()), true)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -235,7 +235,7 @@ func TestTextDoesNotDelay(t *testing.T) {
 	r, w := io.Pipe()
 	resp := answerOf(http.Header{"Content-Type": {"text/event-stream"}}, "")
 	resp.Body = r
-	body, err := guardAnswer(resp, place(t), watching(), true)
+	body, err := guardAnswer(resp, place(t), newTripwire(watching()), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,5 +259,50 @@ func TestGuardedPassesErrors(t *testing.T) {
 	got, err := io.ReadAll(g)
 	if string(got) != "canary-7f" || !errors.Is(err, broken) {
 		t.Errorf("%q %v", got, err)
+	}
+}
+
+// TestTripwireHolds: EG-76: what is held back is the longest end of a window
+// that one of the patterns begins with, and no less.
+func TestTripwireHolds(t *testing.T) {
+	w := newTripwire([]secret.Value{secret.FromString("aabaabaa"), secret.FromString("canary-0123456789")})
+	rapid.Check(t, func(t *rapid.T) {
+		window := []byte(rapid.StringMatching(`[abx]{0,40}|x*canary-[0-9]{0,8}|[0-9A-F]{0,30}|6[0-9a-f]{0,20}`).Draw(t, "window"))
+		if w.holds(window) {
+			t.Skip()
+		}
+		want := 0
+		for n := 1; n <= len(window); n++ {
+			for _, p := range w.patterns {
+				if bytes.HasPrefix(p, window[len(window)-n:]) {
+					want = n
+				}
+			}
+		}
+		if got, err := w.check(window); got != want || err != nil {
+			t.Fatalf("%q: %d %v, want %d", window, got, err, want)
+		}
+	})
+}
+
+// TestTripwires: a tripwire is kept for as long as the connection's secrets stay
+// what they are, and knows the new ones from the first request on.
+func TestTripwires(t *testing.T) {
+	var c tripwires
+	first := c.of("main", watching())
+	first.fields = true
+	if again := c.of("main", watching()); again.fields || &again.patterns[0] != &first.patterns[0] {
+		t.Error("the patterns were made again, or what one answer is looked into for is another's")
+	}
+	for _, watch := range [][]secret.Value{{secret.FromString("another-" + canary[1:])}, {secret.FromString(canary), secret.FromString("second-of-two")}, nil} {
+		got := c.of("main", watch)
+		for _, v := range watch {
+			if !got.holds(v.Reveal()) {
+				t.Errorf("a new secret is not looked for")
+			}
+		}
+	}
+	if kept := c.of("other", watching()); !kept.holds([]byte(canary)) {
+		t.Error("one connection's secrets are another's")
 	}
 }

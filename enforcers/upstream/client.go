@@ -66,7 +66,8 @@ type Client struct {
 	dns  resolver
 	pool pool
 
-	crowd crowd
+	crowd     crowd
+	tripwires tripwires
 }
 
 // New returns a Client. It refuses a redirection whose key is not public or

@@ -50,7 +50,7 @@ func (c *Client) Do(p *enforcers.Permit, r *http.Request) (*http.Response, error
 	x.m.head(resp.StatusCode, 0, headSize("", "", resp.Header))
 	cleanResponse(resp.Header)
 	if len(x.watch) > 0 {
-		body, err := guardAnswer(resp, p.To(), x.watch, p.Action().Kind != enforcers.ModelCall)
+		body, err := guardAnswer(resp, p.To(), c.tripwires.of(p.Action().Connection, x.watch), p.Action().Kind != enforcers.ModelCall)
 		if err != nil {
 			_ = resp.Body.Close()
 			x.tripped(c, err)
