@@ -73,7 +73,7 @@ func (l *link) connect(h *head) {
 	a.Connect = &enforcers.Connect{To: to, Literal: to.IsIP(), Blind: blind != ""}
 	p, decision := l.d.gate.Decide(l.ctx, a)
 	if p == nil {
-		l.answer(decision)
+		l.answer(decision, to)
 		return
 	}
 	if !to.IsIP() {
@@ -113,13 +113,17 @@ func (l *link) refuseTunnel(code string, to authority.Authority) {
 	a.Connect = &enforcers.Connect{To: to, Literal: to.IsIP()}
 	a.HardSet = code
 	_, decision := l.d.gate.Decide(l.ctx, a)
-	l.answer(decision)
+	l.answer(decision, to)
 }
 
-func (l *link) answer(d enforcers.Decision) {
+func (l *link) answer(d enforcers.Decision, to authority.Authority) {
 	w := newReply(l.writer(), http.MethodConnect)
 	w.close = true
-	Refuse(w, d)
+	code, hint := Reason(d)
+	if p := to.Port(); p == 22 || p == 9418 { // EG-84
+		hint = "Git goes over https here: use the repository's https address, not ssh or git://."
+	}
+	write(w, refusal{Title: "refused by Gatehouse", Status: statusOf(code), Code: code, Rule: d.Rule, Hint: hint}, d)
 	w.finish()
 }
 

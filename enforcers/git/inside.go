@@ -5,6 +5,8 @@ import "strconv"
 // Inside is what the real git inside a sandbox is told: where the session's
 // hosts are when a remote is written for ssh or git://, who commits, and a
 // credential helper that answers a placeholder to what insists on a credential.
+// Any other git:// address becomes https too, so that what refuses it can say why;
+// and where git would run ssh, which cannot get out, it prints what to use (EG-84).
 // Everything in it may be read by the agent. The keys are environment
 // variables: git(1), GIT_CONFIG_COUNT.
 func (m *Mediator) Inside() map[string]string {
@@ -14,6 +16,9 @@ func (m *Mediator) Inside() map[string]string {
 	set("user.email", "agent@gatehouse.internal")
 	set("safe.directory", "*") // the workspace belongs to this one session
 	set("advice.detachedHead", "false")
+	set("url.https://.insteadOf", "git://")
+	set("core.sshCommand", `f() { echo "Gatehouse: ssh does not pass; use the repository's https address" >&2; exit 1; }; f`)
+	set("ssh.variant", "ssh") // or git would ask it what it is first
 	for _, h := range m.o.Hosts {
 		host := h.To.HostHeader()
 		base := "https://" + host + "/"

@@ -45,6 +45,7 @@ func zipped(s string) string {
 func TestBypassMatrix(t *testing.T) {
 	w := newWorld(t)
 	t.Run("repositories", func(t *testing.T) { otherRepositories(t, w) })
+	t.Run("transports", func(t *testing.T) { otherTransports(t, w) })
 	const shop = "/acme/shop.git"
 	pack := http.Header{"Content-Type": {"application/x-git-upload-pack-request"}}
 	receive := http.Header{"Content-Type": {"application/x-git-receive-pack-request"}}

@@ -252,6 +252,7 @@ type session struct {
 	proxy  string // address of a plain proxy into the door
 	home   string
 	env    []string
+	inside map[string]string // what the mediator tells the real git
 	before []git.Pushing
 	dir    string // where packs wait
 	roots  *x509.CertPool
@@ -368,6 +369,7 @@ func open(t testing.TB, w *world, s setup) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
+	in.inside = m.Inside()
 	sock := filepath.Join(t.TempDir(), "door.sock")
 	l, err := net.Listen("unix", sock)
 	if err != nil {
