@@ -58,8 +58,13 @@ func Main(argv []string, p Probe) (exit int, ok bool) {
 	case roleInit:
 		control, room := sandbox.ControlFD, sandbox.RoomFD
 		if len(args) == 1 && args[0] == Calls {
-			var err error
-			if control, room, err = call(); err != nil {
+			// podman's monitor started it: nobody else sees its end, or carries its
+			// output. bubblewrap asks for the same by --die-with-parent.
+			err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0)
+			if err == nil {
+				control, room, err = call()
+			}
+			if err != nil {
 				return complain(err), true
 			}
 		}

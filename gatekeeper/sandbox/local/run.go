@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"gatehouse/gatekeeper/sandbox"
 )
 
@@ -60,8 +62,14 @@ func (b *box) supervise(ctx context.Context) sandbox.End {
 		defer t.Stop()
 		timeout = t.C
 	}
+	gone := b.gone
 	for {
 		select {
+		case <-gone:
+			// Who carries the output is dead. bubblewrap takes PID 1 along, podman does
+			// not; an end that PID 1 said before still counts.
+			gone = nil
+			_ = unix.PidfdSendSignal(int(b.initfd.Fd()), unix.SIGKILL, nil, 0)
 		case m, ok := <-b.events:
 			switch {
 			case !ok:

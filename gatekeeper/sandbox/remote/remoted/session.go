@@ -300,15 +300,17 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) error {
 			if got.end.Reason == sandbox.Cancelled && errors.Is(context.Cause(ctx), errShim) {
 				got.end.Reason, got.end.Detail = sandbox.Faulted, "shim" // nobody asked for it
 			}
-			x.over(got.end, got.err, lines)
+			if x.over(got.end, got.err, lines) != nil || r.Context().Err() != nil {
+				_ = x.end() // the node is gone, and nobody fetches what is left
+			}
 			return nil
 		}
 	}
 }
 
 // over keeps an end, says it, and starts the lease in which its artifacts are
-// fetched.
-func (x *session) over(end sandbox.End, err error, to *lines) {
+// fetched. The error is of somebody who does not read.
+func (x *session) over(end sandbox.End, err error, to *lines) error {
 	e := &remote.Ended{Exit: end.Exit, Reason: end.Reason, Detail: end.Detail, Final: end.Final, Artifacts: end.Artifacts, Skipped: end.Skipped}
 	if err != nil {
 		e.Exit, e.Reason, e.Detail = 128+9, sandbox.Faulted, string(problem.CodeOf(err))
@@ -316,8 +318,8 @@ func (x *session) over(end sandbox.End, err error, to *lines) {
 	x.mu.Lock()
 	x.state, x.ended = remote.StateEnded, e
 	x.mu.Unlock()
-	_ = to.send(remote.Line{End: e})
 	x.lease.Reset(remote.Lease)
+	return to.send(remote.Line{End: e})
 }
 
 // lines writes the lines of one run.
