@@ -95,8 +95,22 @@ func (g *Gatekeeper) Apply(ctx context.Context, files []File, by, via string) ([
 		}
 		out[i].File = files[i].Name
 	}
-	_, err = g.registry.refresh(ctx)
+	// A version waits beside all that came with it, not beside what that replaced.
+	now, err := g.registry.refresh(ctx)
+	for i, b := range parsed {
+		if have := now[b.Name]; err == nil && out[i].Result == ResultWaiting && have != nil {
+			out[i], err = g.applyWaiting(ctx, out[i], b, have, changeOf(b, have, by, via), out[i].Why)
+		}
+	}
 	return out, err
+}
+
+// changeOf is the receipt's body of a version that takes the place of another.
+func changeOf(b *bundle.Bundle, have *desired, by, via string) receipts.Change {
+	return receipts.Change{
+		Bundle: b.Name, Digest: b.Digest(), By: by, Via: via, Result: ResultApplied,
+		Old: decodeHash(have.Digest), From: receipts.Mode(have.Mode), To: receipts.Mode(have.Mode),
+	}
 }
 
 // apply applies one bundle that holds its sets, or, with unpinned, one whose sets
@@ -122,8 +136,8 @@ func (g *Gatekeeper) apply(ctx context.Context, b *bundle.Bundle, unpinned error
 		}
 		return a, nil
 	}
-	change := receipts.Change{Bundle: b.Name, Digest: digest, By: by, Via: via, Result: ResultApplied}
 	if have == nil {
+		change := receipts.Change{Bundle: b.Name, Digest: digest, By: by, Via: via, Result: ResultApplied}
 		if why := makesWay(g.registry.read(), b.Name, &desired{Mode: b.Mode, bundle: b}); why != "" {
 			a.Result, a.Why = ResultRejected, why+"; "+proposeRest
 			return a, nil
@@ -136,7 +150,7 @@ func (g *Gatekeeper) apply(ctx context.Context, b *bundle.Bundle, unpinned error
 		return a, nil
 	}
 	next := b.WithModes(have.Mode, have.Modes)
-	change.Old, change.From, change.To = decodeHash(have.Digest), receipts.Mode(have.Mode), receipts.Mode(have.Mode)
+	change := changeOf(b, have, by, via)
 	if hardened(have) {
 		if ok, why := have.bundle.Covers(next); !ok {
 			return g.applyWaiting(ctx, a, b, have, change, why)
@@ -191,13 +205,17 @@ func (g *Gatekeeper) applyNew(ctx context.Context, a Applied, b *bundle.Bundle, 
 func (g *Gatekeeper) applyWaiting(ctx context.Context, a Applied, b *bundle.Bundle, have *desired, change receipts.Change, why string) (Applied, error) {
 	a.Result, a.Why = ResultWaiting, why
 	digest := b.Digest()
-	if have.Waiting == hex.EncodeToString(digest[:]) {
+	now := beside(g.registry.read(), have.bundle, b)
+	if have.Waiting == hex.EncodeToString(digest[:]) && g.fold.waitsBeside(b.Name, now) {
 		return a, nil // it waits already: a restart is no second request
 	}
 	change.Result = ResultWaiting
 	state := *have
 	state.Waiting = hex.EncodeToString(digest[:])
-	return a, g.commit(ctx, b, &state, change, nil)
+	if err := g.registry.keep(b); err != nil {
+		return a, err
+	}
+	return a, g.enforce(ctx, b.Name, &state, receipts.TypeBundleApply, change, withBeside(withSets(nil, b), now), nil)
 }
 
 // commit keeps the version, makes the receipts durable and then writes the

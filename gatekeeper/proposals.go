@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"encoding/hex"
+	"maps"
 	"slices"
 
 	"gatehouse/gatekeeper/bundle"
@@ -15,7 +16,7 @@ func (f *fold) proposed() []Proposal {
 	out := make([]Proposal, len(f.proposals))
 	for i, p := range f.proposals {
 		out[i] = *p
-		out[i].Approvals = slices.Clone(p.Approvals)
+		out[i].Approvals, out[i].Beside = slices.Clone(p.Approvals), maps.Clone(p.Beside)
 	}
 	return out
 }
@@ -26,6 +27,15 @@ func (f *fold) waiting(name string) (digest string) {
 	defer f.mu.Unlock()
 	f.each(func(p *Proposal) bool { return p.Bundle == name && p.Kind == ProposeVersion }, func(p *Proposal) { digest = p.Digest })
 	return digest
+}
+
+// waitsBeside reports whether the version of a bundle that waits was asked for
+// beside the others as they are now.
+func (f *fold) waitsBeside(name string, now map[string]string) (same bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.each(func(p *Proposal) bool { return p.Bundle == name && p.Kind == ProposeVersion }, func(p *Proposal) { same = len(p.drifted(now)) == 0 })
+	return same
 }
 
 // propose folds what one receipt of the control chain means for proposals. The
@@ -60,12 +70,15 @@ func (f *fold) propose(c change) {
 }
 
 func (f *fold) openProposal(c change, kind string) {
-	if kind == ProposeVersion {
-		f.each(func(p *Proposal) bool { return p.Bundle == c.Bundle && p.Kind == kind }, func(p *Proposal) { p.end(ProposalReplaced, c) })
-	}
+	// One version waits at a time; the same mode asked for again takes the place of
+	// what its neighbours have left behind.
+	f.each(func(p *Proposal) bool {
+		return p.Bundle == c.Bundle && p.Kind == kind && (kind == ProposeVersion || p.Enforcer == c.Enforcer && string(p.To) == string(c.To))
+	}, func(p *Proposal) { p.end(ProposalReplaced, c) })
 	f.proposals = append(f.proposals, &Proposal{
 		ID: c.Leaf.String(), Bundle: c.Bundle, Kind: kind, Digest: lower(c.Digest), Base: lower(c.Old), Enforcer: c.Enforcer,
 		From: bundle.Mode(c.From), To: bundle.Mode(c.To), By: c.By, Via: c.Via, Token: c.X[xToken], Reason: c.X[xReason], At: c.At, State: ProposalOpen,
+		Beside: besideOf(c.X),
 	})
 }
 

@@ -51,7 +51,8 @@ const (
 )
 
 // Proposal is a change that waits for people. It is pinned: to the version it
-// asks for, to the one it was made against, and to the modes at that time.
+// asks for, to the one it was made against, to the modes at that time, and to the
+// bundles that it was judged beside.
 type Proposal struct {
 	ID        string // leaf of its first receipt
 	Bundle    string
@@ -66,7 +67,9 @@ type Proposal struct {
 	Reason    string
 	At        time.Time
 	Approvals []Approval
-	Needs     int // people in all; a proposer that is a person counts as one
+	Beside    map[string]string // state of each bundle that it was judged beside, by name
+	Drifted   []string          // of an open one: those that are others by now, so that an approval is refused
+	Needs     int               // people in all; a proposer that is a person counts as one
 	State     string
 	Ended     time.Time // zero while open
 	EndedBy   string
@@ -88,6 +91,7 @@ const (
 	xToken    = "review.token"
 	xStep     = "review.step"
 	xSubject  = "review.subject" // the session or event that a step is about
+	xBeside   = "beside."        // and a bundle's name: its state when the proposal was made
 	xSet      = "set."           // and a set's name: digest of the content that the version holds
 )
 
@@ -246,7 +250,8 @@ func CheckReason(reason string) error {
 // ask writes the first receipt of a proposal, by which next would be in force.
 func (g *Gatekeeper) ask(ctx context.Context, have *desired, c receipts.Change, kind, reason string, by By, next *bundle.Bundle) (Proposal, error) {
 	c.By, c.Via, c.Result = by.Name, by.Via, ResultWaiting
-	leaf, err := g.step(ctx, receipts.TypeApproval, c, withSets(by.extensions(map[string]string{xKind: kind, xReason: reason}), next))
+	x := withSets(by.extensions(map[string]string{xKind: kind, xReason: reason}), next)
+	leaf, err := g.step(ctx, receipts.TypeApproval, c, withBeside(x, beside(g.registry.read(), have.bundle, next)))
 	if err != nil {
 		return Proposal{}, err
 	}
@@ -297,12 +302,15 @@ func (g *Gatekeeper) approve(ctx context.Context, id, digest string, by By) (Pro
 	if digest != p.Digest {
 		return p, problem.New(problem.CandidateChanged, "the proposal is for another version than the one you were shown", "look at it again and approve what you see")
 	}
-	_, have, err := g.known(ctx, p.Bundle)
+	all, have, err := g.known(ctx, p.Bundle)
 	if err != nil {
 		return p, err
 	}
 	if why := p.moved(have); why != "" {
 		return p, problem.New(problem.CandidateChanged, why, "propose it again against what is in force now")
+	}
+	if err := g.standing(&p, all); err != nil { // T-14
+		return p, err
 	}
 	people := p.people()
 	if need := g.approvers(); need > 1 {
@@ -495,7 +503,7 @@ func (g *Gatekeeper) Version(digest string) ([]byte, error) {
 func (g *Gatekeeper) Proposals() []Proposal {
 	out := g.fold.proposed()
 	for i := range out {
-		out[i].Needs = g.approvers()
+		out[i] = g.shown(out[i])
 	}
 	slices.Reverse(out)
 	return out
@@ -505,8 +513,7 @@ func (g *Gatekeeper) Proposals() []Proposal {
 func (g *Gatekeeper) Proposal(id string) (Proposal, error) {
 	for _, p := range g.fold.proposed() {
 		if p.ID == id {
-			p.Needs = g.approvers()
-			return p, nil
+			return g.shown(p), nil
 		}
 	}
 	return Proposal{}, problem.New(problem.NotFound, "no proposal "+id, "list them with `gatehouse bundle proposals`")

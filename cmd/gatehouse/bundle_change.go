@@ -174,7 +174,13 @@ func (c *cli) proposal(p review.Proposal) error {
 	for _, a := range p.Authority {
 		c.field("gives", a)
 	}
+	if len(p.Beside) > 0 {
+		c.field("beside", strings.Join(p.Beside, " "))
+	}
 	c.field("state", p.State)
+	if len(p.Drifted) > 0 {
+		c.field("changed", strings.Join(p.Drifted, " ")+" since then: propose it again")
+	}
 	if p.State == gatekeeper.ProposalOpen {
 		c.field("needs", fmt.Sprintf("%d people; approve with --digest %s", p.Needs, p.Digest))
 	}

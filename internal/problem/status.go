@@ -17,7 +17,7 @@ func (c Code) Status() int {
 		return 404
 	case Conflict:
 		return 409
-	case CandidateChanged:
+	case CandidateChanged, NeighbourChanged:
 		return 412
 	case HostNotListed:
 		return 421

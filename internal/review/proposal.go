@@ -1,6 +1,8 @@
 package review
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"gatehouse/gatekeeper"
@@ -24,6 +26,8 @@ type Proposal struct {
 	Time      time.Time  `json:"time"`
 	Approvals []Approval `json:"approvals"`
 	Needs     int        `json:"needs" doc:"people in all; a proposer whom an identity provider named counts as one"`
+	Beside    []string   `json:"beside,omitempty" doc:"bundles that may take the same events, start it or be started by it: it was judged beside them"`
+	Drifted   []string   `json:"drifted,omitempty" doc:"those of an open proposal that are others by now: an approval is refused with neighbour_changed, propose it again"`
 	State     string     `json:"state" enum:"open,applied,rejected,replaced"`
 	Ended     *time.Time `json:"ended,omitempty"`
 	EndedBy   string     `json:"ended_by,omitempty"`
@@ -47,6 +51,12 @@ func Row(p gatekeeper.Proposal) Proposal {
 		ID: p.ID, Bundle: p.Bundle, Kind: p.Kind, Digest: p.Digest, Base: p.Base, Enforcer: p.Enforcer, From: string(p.From), To: string(p.To),
 		By: p.By, Via: p.Via, Token: p.Token, Reason: p.Reason, Time: p.At, Approvals: []Approval{}, Needs: p.Needs, State: p.State, EndedBy: p.EndedBy,
 	}
+	for _, name := range slices.Sorted(maps.Keys(p.Beside)) {
+		if name != "" { // too many to name
+			out.Beside = append(out.Beside, name)
+		}
+	}
+	out.Drifted = p.Drifted
 	for _, a := range p.Approvals {
 		out.Approvals = append(out.Approvals, Approval{By: a.By, Via: a.Via, Token: a.Token, Time: a.At, Leaf: a.Receipt})
 	}
