@@ -300,6 +300,12 @@ func pathRows(*testing.T) map[string]row {
 	rows["EG-58_case"] = row{
 		do: inside443(request("GET /V1/x")), hard: denied(403, "path_not_listed"), shadow: blocked(200, "path_not_listed"),
 	}
+	rows["EG-58_star"] = both(inside443(request("GET /items/7/comments")), allowed(200, "egress[0]"))
+	for name, path := range map[string]string{"two_segments": "/items/7/8/comments", "no_segment": "/items/comments", "below": "/items/7/comments/9"} {
+		rows["EG-58_star_"+name] = soft(inside443(request("GET "+path)), 403, "path_not_listed")
+	}
+	rows["EG-58_star_dots"] = both(inside443(request("GET /items/../comments")), badPath)
+	rows["EG-58_star_hidden_slash"] = both(inside443(request("GET /items/7%2f8/comments")), badPath)
 	// Written otherwise, the same path: judged and sent in one form.
 	for name, path := range map[string]string{
 		"EG-56_double_slash":       "//v1//x",

@@ -27,7 +27,7 @@ import (
 
 // matrixPolicy is the setup of the bypass matrix (reference: egress cases).
 const matrixPolicy = `{"bundle":"matrix","digest":"00","egress":[` +
-	`{"blind":"","connection":"","encoded_slash":false,"host":"api.good.test","id":"egress[0]","methods":["GET","POST"],"paths":["/v1/**"],"ports":[443],"schemes":["https"]},` +
+	`{"blind":"","connection":"","encoded_slash":false,"host":"api.good.test","id":"egress[0]","methods":["GET","POST"],"paths":["/items/*/comments","/v1/**"],"ports":[443],"schemes":["https"]},` +
 	`{"host":"*.pkg.test","id":"egress[1]","methods":["GET"],"paths":["/**"],"ports":[443],"schemes":["https"]},` +
 	`{"host":"**.deep.test","id":"egress[2]","methods":["GET"],"paths":["/**"],"ports":[443],"schemes":["https"]},` +
 	`{"host":"git.good.test","id":"egress[3]","methods":["GET","POST"],"paths":["/org/repo/**"],"ports":[443],"schemes":["https"]},` +

@@ -189,7 +189,7 @@ type Egress struct {
 	Schemes []string `yaml:"schemes,omitempty" validate:"unique,dive,oneof=http https"`
 	// Methods are GET and HEAD by default.
 	Methods []string `yaml:"methods,omitempty" validate:"unique,dive,method"`
-	// Paths are exact paths, or a prefix ending in /**; /** by default.
+	// Paths are exact paths, or a prefix ending in /**; a whole segment * is any one segment; /** by default.
 	Paths []string `yaml:"paths,omitempty" validate:"unique,dive,urlpath"`
 	// Connection adds that connection's credential, outside and last.
 	Connection string `yaml:"connection,omitempty" validate:"omitempty,token"`
@@ -224,7 +224,7 @@ type SetContent struct {
 	Schemes []string `yaml:"schemes,omitempty" validate:"unique,dive,oneof=http https"`
 	// Methods are GET and HEAD by default.
 	Methods []string `yaml:"methods,omitempty" validate:"unique,dive,method"`
-	// Paths are exact paths, or a prefix ending in /**; /** by default.
+	// Paths are exact paths, or a prefix ending in /**; a whole segment * is any one segment; /** by default.
 	Paths []string `yaml:"paths,omitempty" validate:"unique,dive,urlpath"`
 	// EncodedSlash admits %2F in paths.
 	EncodedSlash bool `yaml:"encoded_slash,omitempty"`

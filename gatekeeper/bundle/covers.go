@@ -246,11 +246,11 @@ func (e *Egress) overlaps(o *Egress) bool {
 	}
 	a, b := e.Host+e.TCP, o.Host+o.TCP
 	return (e.TCP != "") == (o.TCP != "") && e.TLS == o.TLS && e.Connection == o.Connection &&
-		(hostCovers(a, b) || hostCovers(b, a)) && // two patterns that meet lie one in the other
+		(hostCovers(a, b) || hostCovers(b, a)) && // two patterns of hosts that meet lie one in the other
 		slices.ContainsFunc(e.Ports, func(p uint16) bool { return slices.Contains(o.Ports, p) }) &&
 		(e.TCP != "" || e.TLS != "" || meet(e.Schemes, o.Schemes) && meet(e.Methods, o.Methods) &&
 			slices.ContainsFunc(e.Paths, func(p string) bool {
-				return slices.ContainsFunc(o.Paths, func(q string) bool { return pathCovers(p, q) || pathCovers(q, p) })
+				return slices.ContainsFunc(o.Paths, func(q string) bool { return pathsMeet(p, q) })
 			}))
 }
 
@@ -324,7 +324,7 @@ func (e *Egress) covers(o *Egress) bool {
 	return (e.TCP != "") == (o.TCP != "") && e.TLS == o.TLS &&
 		hostCovers(e.Host+e.TCP, o.Host+o.TCP) &&
 		subset(o.Ports, e.Ports) && subset(o.Schemes, e.Schemes) && subset(o.Methods, e.Methods) &&
-		allCovered(o.Paths, e.Paths, pathCovers) &&
+		allCovered(o.Paths, e.Paths, PathCovers) &&
 		// Without the credential it is another request, not a smaller one.
 		e.Connection == o.Connection &&
 		(o.Env == "" || o.Env == e.Env && (e.Uses == 0 || o.Uses != 0 && o.Uses <= e.Uses)) &&

@@ -10,40 +10,58 @@ import (
 // can be decided exactly and rule by rule.
 
 // urlPath admits an exact path or a prefix ending in "/**", both already in
-// the canonical form that the door judges and sends.
+// the canonical form that the door judges and sends. A whole segment "*" stands
+// for one segment that is not empty: /repos/acme/shop/issues/*/comments.
 func urlPath(s string) bool {
 	prefix, tail := strings.CutSuffix(s, "**")
 	if tail && !strings.HasSuffix(prefix, "/") {
 		return false
 	}
 	s = prefix
-	if !strings.HasPrefix(s, "/") || strings.ContainsAny(s, "*?#\\%;") || strings.Contains(s, "//") || !printable(s) {
+	if !strings.HasPrefix(s, "/") || strings.ContainsAny(s, "?#\\%;") || strings.Contains(s, "//") || !printable(s) {
 		return false
 	}
 	for seg := range strings.SplitSeq(s, "/") {
-		if seg == "." || seg == ".." {
+		if seg == "." || seg == ".." || seg != "*" && strings.Contains(seg, "*") {
 			return false
 		}
 	}
 	return true
 }
 
-// pathMatch reports whether an exact path is under the pattern. "/v1/**" is
-// everything that begins with "/v1/" and not "/v1" itself (EG-58).
-func pathMatch(pattern, path string) bool {
-	if prefix, ok := strings.CutSuffix(pattern, "**"); ok {
-		return strings.HasPrefix(path, prefix)
+// PathCovers reports whether path pattern a matches whatever b matches. "/v1/**"
+// is everything that begins with "/v1/" and not "/v1" itself (EG-58).
+func PathCovers(a, b string) bool {
+	as, bs := strings.Split(a, "/"), strings.Split(b, "/")
+	for i, p := range as {
+		switch {
+		case i >= len(bs):
+			return false
+		case p == "**":
+			return true
+		case bs[i] == "**", p == "*" && bs[i] == "", p != "*" && p != bs[i]:
+			return false
+		}
 	}
-	return pattern == path
+	return len(as) == len(bs)
 }
 
-// pathCovers reports whether a matches whatever b matches.
-func pathCovers(a, b string) bool {
-	return a == b || pathMatch(a, strings.TrimSuffix(b, "**")) && coversTail(a, b)
+// pathsMeet reports whether one path can match both patterns.
+func pathsMeet(a, b string) bool {
+	as, bs := strings.Split(a, "/"), strings.Split(b, "/")
+	for i, p := range as {
+		switch {
+		case i >= len(bs):
+			return false
+		case p == "**", bs[i] == "**":
+			return true
+		case p == bs[i], p == "*" && bs[i] != "", bs[i] == "*" && p != "":
+		default:
+			return false
+		}
+	}
+	return len(as) == len(bs)
 }
-
-// coversTail keeps an exact path from covering the prefix that it spells.
-func coversTail(a, b string) bool { return strings.HasSuffix(a, "**") || !strings.HasSuffix(b, "**") }
 
 // hostCovers reports whether pattern a matches every host that b matches.
 func hostCovers(a, b string) bool {
@@ -119,11 +137,11 @@ func refCovers(a, b string) bool {
 
 // denyPath admits a repository path, exact or a prefix ending in "/**".
 func denyPath(s string) bool {
-	return s == "**" || !strings.HasPrefix(s, "/") && urlPath("/"+s)
+	return s == "**" || !strings.HasPrefix(s, "/") && urlPath("/"+s) && !strings.Contains(strings.TrimSuffix(s, "**"), "*")
 }
 
 // denyCovers reports whether a denies whatever b denies.
-func denyCovers(a, b string) bool { return pathCovers("/"+a, "/"+b) }
+func denyCovers(a, b string) bool { return PathCovers("/"+a, "/"+b) }
 
 // modelMatch reports whether a model's name is allowed; a trailing star stands
 // for any ending without a slash.

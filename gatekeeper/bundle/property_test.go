@@ -67,7 +67,7 @@ func segmentsAre(pattern, path string) bool {
 		if p == "**" {
 			return len(ss) > i
 		}
-		if i >= len(ss) || p != ss[i] && p != "*" {
+		if i >= len(ss) || p != ss[i] && (p != "*" || ss[i] == "") {
 			return false
 		}
 	}
@@ -121,7 +121,7 @@ func allowed(p policyDoc) map[string]bool {
 					continue
 				}
 				for _, method := range r.Methods {
-					for _, path := range []string{"/", "/v1", "/v1/", "/v1/x", "/v1/x/y", "/v1evil", "/z"} {
+					for _, path := range []string{"/", "/v1", "/v1/", "/v1/x", "/v1/x/", "/v1/x/y", "/v1/z/y", "/v1/z/y/x", "/v1evil", "/z"} {
 						if slices.ContainsFunc(r.Paths, func(p string) bool { return segmentsAre(p, path) }) {
 							for _, s := range r.Schemes {
 								allow(r.Up, "%s %s://%s:%d%s by %s", method, s, host, port, path, r.Connection)
@@ -245,7 +245,7 @@ func genBundle(t *rapid.T, label string) string {
 					schemes = "[http, https]"
 				}
 				line("  - {host: %q, ports: %s, schemes: %s, methods: %s, paths: %s, encoded_slash: %v%s%s%s}", host, pick(t, l+"ports", "[443]", "[80, 443]"), schemes,
-					list(atLeastOne(some(t, l+"method", "GET", "POST"), "HEAD")), list(atLeastOne(some(t, l+"path", "/v1/**", "/v1", "/v1/x", "/**"), "/z")),
+					list(atLeastOne(some(t, l+"method", "GET", "POST"), "HEAD")), list(atLeastOne(some(t, l+"path", "/v1/**", "/v1", "/v1/x", "/**", "/v1/*", "/*", "/*/*/y", "/v1/x/y", "/v1/*/**"), "/z")),
 					rapid.Bool().Draw(t, l+"slash"), con, pick(t, l+"upgrade", "", ", upgrade: websocket"), pick(t, l+"up", "", "", ", up: 2MiB", ", up: 3MiB"))
 			}
 		}

@@ -221,7 +221,7 @@ var formHints = map[string]string{
 	"modelname":  "write a model's name; a star may only stand at the end",
 	"module":     "write name@sha256:DIGEST",
 	"abspath":    "write a clean absolute path",
-	"urlpath":    "write an exact path, or a prefix ending in /**; no other star, no query, no dot segments",
+	"urlpath":    "write an exact path, or a prefix ending in /**; a star is a whole segment; no query, no dot segments",
 	"refpattern": "write a full ref such as refs/heads/gatehouse/{entity}/*; stars and {entity} stand for whole segments",
 	"denypath":   "write a path without a leading slash, exact or ending in /**",
 }

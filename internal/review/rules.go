@@ -81,7 +81,7 @@ func (r *rule) lacks(t target) []string {
 	if !slices.Contains(methods, t.method) {
 		out = append(out, "method "+strings.Join(methods, ", "))
 	}
-	if t.path != "" && len(paths) > 0 && !slices.ContainsFunc(paths, func(p string) bool { return pathCovers(p, t.path) }) {
+	if t.path != "" && len(paths) > 0 && !slices.ContainsFunc(paths, func(p string) bool { return bundle.PathCovers(p, t.path) }) {
 		out = append(out, "path "+strings.Join(paths, ", "))
 	}
 	return out
@@ -93,14 +93,4 @@ func join(ports []uint16) string {
 		out = append(out, fmt.Sprint(p))
 	}
 	return strings.Join(out, " or ")
-}
-
-// pathCovers reports whether a rule's path admits every path of a template: a
-// star stands for one segment and ** for what follows.
-func pathCovers(rule, template string) bool {
-	prefix, open := strings.CutSuffix(rule, "/**")
-	if !open {
-		return rule == template
-	}
-	return prefix == "" || template == prefix || strings.HasPrefix(template, prefix+"/")
 }
