@@ -3,6 +3,8 @@ package ui
 import (
 	"context"
 	"io"
+	"net/http"
+	"net/url"
 	"strings"
 	"time"
 	"unicode"
@@ -32,14 +34,24 @@ func textOf(p *problem.Error) problemText {
 	return problemText{title, p.Msg, p.Hint, string(p.Code)}
 }
 
+// backFrom is the page from which a step was asked for: steps lie below their pages.
+func backFrom(r *http.Request) string {
+	if i := strings.LastIndexByte(r.URL.Path, '/'); r.Method == http.MethodPost && strings.Count(r.URL.Path[:i], "/") > 2 {
+		return (&url.URL{Path: r.URL.Path[:i]}).String()
+	}
+	return ""
+}
+
 // sentence gives a message, which the CLI prints in lower case, the form of a
-// page's prose.
+// page's prose. A name at its beginning stays as it is written.
 func sentence(s string) string {
 	r, n := utf8.DecodeRuneInString(s)
 	if n == 0 {
 		return ""
 	}
-	s = string(unicode.ToUpper(r)) + s[n:]
+	if first, _, _ := strings.Cut(s, " "); !strings.ContainsAny(strings.TrimRight(first, ".:,;"), "._-/:") {
+		s = string(unicode.ToUpper(r)) + s[n:]
+	}
 	if !strings.HasSuffix(s, ".") {
 		s += "."
 	}
@@ -93,14 +105,18 @@ func written(rs []run) templ.Component {
 func diffLines(text string) templ.Component {
 	return templ.ComponentFunc(func(_ context.Context, w io.Writer) error {
 		var b strings.Builder
+		head := true
 		for line := range strings.Lines(text) {
 			class := ""
-			switch line[0] {
-			case '+':
+			head = head && line[0] != '@'
+			switch {
+			case head:
+				class = "at" // the versions' names, which are neither added nor taken away
+			case line[0] == '+':
 				class = "added"
-			case '-':
+			case line[0] == '-':
 				class = "removed"
-			case '@':
+			case line[0] == '@':
 				class = "at"
 			}
 			b.WriteString(`<span class="` + class + `">` + templ.EscapeString(strings.TrimRight(line, "\n")) + "</span>\n")

@@ -68,20 +68,19 @@ func (u *UI) settings(r *http.Request) (answer, error) {
 	return answer{title: "Settings", body: settingsPage(s)}, nil
 }
 
-// proven says which of a provider's declared capabilities its report proves.
-func proven(r *ConformanceReport, capability string) bool {
+// proven says what a report shows of a declared capability: "" for nothing.
+func proven(r *ConformanceReport, capability string) (o string) {
 	if r == nil {
-		return false
+		return ""
 	}
-	found := false
 	for _, c := range r.Cases {
 		if c.Proves != capability {
 			continue
 		}
-		if c.Outcome == string(sandbox.Failed) {
-			return false
+		if c.Outcome == sandbox.Failed {
+			return sandbox.Failed
 		}
-		found = true
+		o = sandbox.Passed
 	}
-	return found
+	return o
 }

@@ -28,6 +28,9 @@ func ago(now, t time.Time) string {
 // exact is the form of a time that is copied and compared.
 func exact(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000 UTC") }
 
+// until is the form of a time that somebody set: to the minute.
+func until(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
+
 // took says how long something lasted.
 func took(d time.Duration) string {
 	switch {

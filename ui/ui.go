@@ -224,7 +224,7 @@ func (u *UI) page(pattern string, f func(*http.Request) (answer, error)) {
 				u.o.Log.ErrorContext(r.Context(), "page", slog.String("path", r.URL.Path), slog.Any("err", err))
 			}
 			text := textOf(p)
-			a = answer{title: text.title, body: failed(text, r.URL.Path)}
+			a = answer{title: text.title, body: failed(text, r.URL.Path, backFrom(r))}
 		}
 		if a.to != "" {
 			http.Redirect(w, r, a.to, http.StatusSeeOther)

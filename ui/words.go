@@ -174,6 +174,17 @@ func markWords(status string) string {
 	return "It is looked at again"
 }
 
+// markWord is what was done to a group, for a line of a history.
+func markWord(status string) string {
+	switch status {
+	case view.StatusKept:
+		return "stays blocked"
+	case view.StatusNoise:
+		return "is noise"
+	}
+	return "is looked at again"
+}
+
 // sparkWords is what a sparkline shows, for those who can't see it.
 func sparkWords(days []uint64) string {
 	var sum, most uint64
@@ -196,7 +207,7 @@ func changeWords(p gatekeeper.Proposal) string {
 	case "resume":
 		return "Resume the bundle"
 	}
-	return "A new version " + short(p.Digest)
+	return "A new version " + word(p.Digest[:min(12, len(p.Digest))])
 }
 
 // approvalsOf counts people: a proposer who is one counts.

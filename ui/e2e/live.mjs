@@ -23,6 +23,19 @@ const tell = async (what) => check((await page.request.post(origin + what, { tim
 const newest = () => page.$eval("#timeline tbody tr", (r) => Number(r.id.slice(1)));
 const shows = (seq) => page.waitForFunction((want) => document.querySelector("#timeline tbody tr")?.id === "r" + want, seq);
 
+/** The first rows are enough: there are 200. */
+async function shot(name) {
+  if (!process.env.SCREENSHOTS) return;
+  for (const width of [1280, 400]) {
+    await page.setViewportSize({ width, height: 1200 });
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      await page.screenshot({ path: `${process.env.SCREENSHOTS}/${name}-${width}-${colorScheme}.png` });
+    }
+  }
+  await page.setViewportSize({ width: 1280, height: 720 });
+}
+
 await page.goto(`${origin}/ui/sessions/${session}`);
 check(await newest() === 0, "the page does not begin with the opening");
 await tell("/deny/3");
@@ -31,7 +44,7 @@ await tell("/deny/500");
 await shows(503);
 check(await page.locator("#timeline tbody tr").count() === 200, "the page does not keep to its bound");
 
-if (process.env.SCREENSHOTS) await page.screenshot({ path: `${process.env.SCREENSHOTS}/sessions-live-1280-light.png`, fullPage: true });
+await shot("sessions-live");
 
 // A pause holds what is shown, and going on catches up.
 await page.keyboard.press(".");
@@ -39,6 +52,8 @@ check(await page.getAttribute("[data-pause]", "aria-pressed") === "true", "the k
 await tell("/deny/5");
 await page.waitForTimeout(1000); // may only fail to notice
 check(await newest() === 503, "a paused page moves");
+await page.waitForFunction(() => document.querySelector("[data-pause]").textContent === "Go on, 5 newer");
+await shot("sessions-live-paused");
 await page.keyboard.press(".");
 await shows(508);
 

@@ -78,7 +78,7 @@ document.addEventListener("click", async (e) => {
 
 // Live parts: the node says when the chain grew, and htmx fetches the rows that are
 // shown, one request at a time. A pause keeps what is on the screen.
-let live, paused = false, grown = false, asking = false;
+let live, paused = false, grown = false, asking = false, total = 0;
 const part = () => document.querySelector("[data-live]");
 function fetchRows() {
   // Rows that somebody stands on are not taken away.
@@ -91,11 +91,18 @@ function listen() {
   const el = part();
   if (live || !el || document.hidden) return;
   live = new EventSource(el.dataset.live);
-  live.onmessage = () => { grown = true; fetchRows(); };
+  live.onmessage = (e) => { grown = true; total = Number(e.data); waiting(); fetchRows(); };
   live.addEventListener("end", () => {
     live.close();
     if (!paused) location.reload(); // what can be done with the session changed
   });
+}
+/** While it is paused the button says how far the page is behind. */
+function waiting() {
+  const el = document.querySelector("[data-pause]");
+  if (!el) return;
+  const behind = total - Number(document.querySelector("[data-count]")?.dataset.count ?? total);
+  el.textContent = !paused ? "Pause" : behind > 0 ? `Go on, ${behind.toLocaleString("en")} newer` : "Go on";
 }
 document.addEventListener("htmx:finally:request", () => { asking = false; setTimeout(fetchRows, 250); });
 document.addEventListener("focusout", () => setTimeout(fetchRows));
@@ -108,7 +115,7 @@ document.addEventListener("click", (e) => {
   if (!el) return;
   paused = !paused;
   el.setAttribute("aria-pressed", String(paused));
-  el.textContent = paused ? "Go on" : "Pause";
+  waiting();
   fetchRows();
 });
 document.querySelectorAll("[data-pause]").forEach((el) => { el.hidden = false; });

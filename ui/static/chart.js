@@ -20,7 +20,7 @@ function draw(figure) {
   const colour = (name) => css.getPropertyValue("--" + name).trim();
   const { lines, data } = read(figure);
   const money = figure.dataset.unit === "usd";
-  const say = (v) => v == null ? "–" : money ? "$" + v.toFixed(v !== 0 && v < 0.01 ? 6 : 2) : String(v);
+  const say = (v) => v == null ? "–" : money ? "$" + v.toFixed(v !== 0 && v < 0.01 ? 6 : 2) : v.toLocaleString("en");
   const axis = { stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 } };
   const [from, ...raw] = data;
   const days = from[1] - from[0] >= 86400;
@@ -41,7 +41,7 @@ function draw(figure) {
     scales: { x: { range: (_, min, max) => [min - (days ? 43200 : 1800), max + (days ? 43200 : 1800)] }, y: { range: (_, min, max) => [0, max > 0 ? max * 1.1 : 1] } },
     axes: [
       { ...axis, size: 32, values: (_, all) => all.map((t) => clock(t, true)) },
-      { ...axis, size: 56, values: (_, all) => all.map((v) => money ? "$" + +v.toFixed(6) : Number.isInteger(v) ? String(v) : "") },
+      { ...axis, size: 56, values: (_, all) => all.map((v) => money ? "$" + +v.toFixed(6) : Number.isInteger(v) ? v.toLocaleString("en") : "") },
     ],
     series: [
       { label: "From", value: (_, t) => t == null ? "–" : clock(t) },
