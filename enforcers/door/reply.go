@@ -2,7 +2,6 @@ package door
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -201,7 +200,8 @@ func (r *reply) body(b []byte) (int, error) {
 	switch {
 	case len(b) == 0:
 	case r.framing == byChunks:
-		fmt.Fprintf(r.w, "%x\r\n", len(b))
+		var size [20]byte
+		_, _ = r.w.Write(append(strconv.AppendInt(size[:0], int64(len(b)), 16), '\r', '\n'))
 		_, _ = r.w.Write(b)
 		_, err = r.w.WriteString("\r\n")
 	case r.framing == noBody:

@@ -36,7 +36,7 @@ func (c *Client) Do(p *enforcers.Permit, r *http.Request) (*http.Response, error
 	x.cancel = cancel
 	stop := context.AfterFunc(p.Context(), func() { cancel(context.Cause(p.Context())) })
 	x.m.ctx = ctx
-	x.m.idle = time.AfterFunc(x.m.limits.Idle, func() { cancel(errIdle) })
+	x.m.watch(func() { cancel(errIdle) })
 	x.release = func() { stop(); x.m.idle.Stop(); cancel(nil) }
 
 	out, err := x.request(ctx, r)

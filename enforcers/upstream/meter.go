@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gatehouse/enforcers"
@@ -24,7 +25,9 @@ type meter struct {
 	declared bool // the body's length was counted against the Permit before its first byte
 	limits   enforcers.Limits
 	ctx      context.Context
-	idle     *time.Timer // ends the exchange; nil when there is no idle limit
+	began    time.Time
+	moved    atomic.Int64 // when something last did, counted from began
+	idle     *time.Timer  // looks whether that is too long ago
 
 	mu               sync.Mutex
 	up, down         uint64 // bodies: what the limits are about
@@ -33,6 +36,20 @@ type meter struct {
 	address          string
 	reported         uint64 // up+down at the last progress receipt
 	at               time.Time
+}
+
+// watch has ended called once nothing has moved for the idle limit. What moves
+// only notes when: to set a timer at each read cost more than to count.
+func (m *meter) watch(ended func()) {
+	m.began = time.Now()
+	m.idle = time.AfterFunc(time.Hour, func() {
+		if left := m.limits.Idle - (time.Since(m.began) - time.Duration(m.moved.Load())); left > 0 {
+			m.idle.Reset(left)
+			return
+		}
+		ended()
+	})
+	m.idle.Reset(m.limits.Idle) // not before the callback can see m.idle
 }
 
 // pin notes the address the exchange uses.
@@ -57,9 +74,8 @@ func (m *meter) head(status int, up, down uint64) {
 // mode it returns after the progress receipt is durable, so that the next
 // window waits for it.
 func (m *meter) add(up, down int) error {
-	if m.idle != nil {
-		m.idle.Reset(m.limits.Idle)
-	}
+	now := time.Now()
+	m.moved.Store(int64(now.Sub(m.began)))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.up += uint64(up)
@@ -76,7 +92,7 @@ func (m *meter) add(up, down int) error {
 	if !m.declared && !m.permit.Sent(int64(up)) {
 		return unlisted()
 	}
-	if m.up+m.down-m.reported < progressBytes && time.Since(m.at) < progressEvery {
+	if m.up+m.down-m.reported < progressBytes && now.Sub(m.at) < progressEvery {
 		return nil
 	}
 	o := m.outcome(enforcers.Forwarded, "")

@@ -39,8 +39,7 @@ func (c *Client) Dial(ctx context.Context, p *enforcers.Permit) (net.Conn, error
 	m := &meter{permit: p, limits: p.Grant().Limits.Or(), ctx: p.Context(), at: time.Now()}
 	m.pin(k.addr)
 	s := &Stream{conn: k, m: m}
-	m.idle = time.AfterFunc(time.Hour, func() { s.end(enforcers.CodeTimeout) })
-	m.idle.Reset(m.limits.Idle) // not before the callback can see m.idle
+	m.watch(func() { s.end(enforcers.CodeTimeout) })
 	return s, nil
 }
 
