@@ -43,8 +43,9 @@ test: setup lint build cross test-race demo ## everything CI runs (<= 40 min col
 test-race:
 	CGO_ENABLED=1 $(GO) test -race -timeout 30m $(PKGS)
 
-test-ui: setup ## the pages of a real node in Chromium: accessibility, keyboard, no JavaScript (part of test)
-	$(GO) test -count=1 -timeout 20m ./ui/...
+test-ui: setup ## the pages in Chromium: every page and state, two people from would-block to hard mode (part of test)
+	$(GO) test -count=1 -timeout 40m ./ui/...
+	$(GO) test -count=1 -timeout 20m -run '^(TestJourney|TestTwoPeopleLive)$$' ./cmd/gatehouse
 
 test-agents: ## opt-in: the real Claude Code, Codex, Gemini CLI and OpenCode, from npm, against models that follow a script
 	@scripts/setup
@@ -53,7 +54,7 @@ test-agents: ## opt-in: the real Claude Code, Codex, Gemini CLI and OpenCode, fr
 
 screenshots: setup ## every page and state into docs/screenshots
 	rm -rf docs/screenshots && mkdir -p docs/screenshots
-	SCREENSHOTS="$(CURDIR)/docs/screenshots" $(GO) test -count=1 -timeout 20m -run 'TestUI|TestLiveTail' ./ui/e2e
+	SCREENSHOTS="$(CURDIR)/docs/screenshots" $(GO) test -count=1 -timeout 40m -run 'TestUI|TestLiveTail|TestStates' ./ui/e2e
 
 pages: ## generate the pages' code from ui/*.templ; check fails when it differs
 	$(GO) tool templ generate -path ui

@@ -3,35 +3,13 @@
 // each thing that is wrong.
 //
 // usage: node pages.mjs LOGIN-LINK [SCREENSHOT-FOLDER]
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
-
-const require = createRequire(process.env.E2E_MODULES + "/");
-const { chromium } = require("playwright-core");
-const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+import { check, done, look, open as openAt } from "./look.mjs";
 
 const [, , link, shots] = process.argv;
 const origin = new URL(link).origin;
-const wrong = [];
-const fail = (what) => { wrong.push(what); console.log("wrong: " + what); };
-const check = (ok, what) => { if (!ok) fail(what); };
-
-const browser = await chromium.launch({
-  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
-});
 
 let state;
-async function open(options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, storageState: state, ...options });
-  const page = await context.newPage();
-  page.setDefaultTimeout(180_000);
-  // No request leaves the page's origin, nothing breaks the policy, no script fails.
-  page.on("request", (r) => check(r.url().startsWith(origin + "/") || r.url().startsWith("data:"), `${page.url()} asked ${r.url()}`));
-  page.on("console", (m) => { if (m.type() === "error" && !/status of 404/.test(m.text())) fail(`${page.url()}: ${m.text()}`); });
-  page.on("pageerror", (e) => fail(`${page.url()}: ${e.message}`));
-  return page;
-}
+const open = (options = {}) => openAt(origin, { storageState: state, ...options });
 
 // The login link works once.
 {
@@ -112,27 +90,8 @@ check(kinds.size >= 12, `only ${kinds.size} kinds of pages: ${[...kinds.keys()].
 }
 
 // Accessible in both schemes, no wider than the screen.
-for (const colorScheme of ["light", "dark"]) {
-  const page = await open({ colorScheme });
-  for (const [kind, path] of kinds) {
-    for (const width of [1280, 400]) {
-      await page.setViewportSize({ width, height: 900 });
-      await page.goto(origin + path);
-      const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-      check(over <= 0, `${path} at ${width}: ${over} px too wide`);
-      // axe is the test's own: it comes in past the page's policy, through the debugger.
-      await page.evaluate(axe);
-      const { violations } = await page.evaluate(() => globalThis.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] }));
-      for (const v of violations) fail(`${path} ${colorScheme} ${width}: ${v.id}: ${v.nodes.map((n) => n.html).slice(0, 2).join(" ")}`);
-      if (shots) {
-        const name = kind.replace(/^\/ui\//, "").replaceAll("*", "one").replace(/[^a-z0-9]+/gi, "-").replace(/^-|-$/g, "") || "overview";
-        await page.waitForTimeout(100); // charts are drawn after the page is there
-        await page.screenshot({ path: `${shots}/${name}-${width}-${colorScheme}.png`, fullPage: true });
-      }
-    }
-  }
-  await page.context().close();
-}
+const named = (kind) => kind.replace(/^\/ui\//, "").replaceAll("*", "one").replace(/[^a-z0-9]+/gi, "-").replace(/^-|-$/g, "") || "overview";
+await look(open, [...kinds].map(([kind, path]) => [named(kind), (page) => page.goto(origin + path)]), shots);
 
 // A chart is drawn from its table, in the colours of the scheme, and the table is
 // what a browser without JavaScript has.
@@ -141,7 +100,7 @@ for (const [path, rows] of [["/ui/", 24], ["/ui/?span=month", 30]]) {
   await page.goto(origin + path);
   await page.waitForSelector("[data-chart] canvas");
   const got = await page.$eval("[data-chart] details table", (t) => ({
-    rows: t.tBodies[0].rows.length, denied: [...t.querySelectorAll("td:nth-of-type(3)")].reduce((sum, td) => sum + Number(td.textContent), 0),
+    rows: t.tBodies[0].rows.length, denied: [...t.querySelectorAll("td:nth-of-type(3)")].reduce((sum, td) => sum + Number(td.dataset.v), 0),
   }));
   check(got.rows === rows && got.denied > 0, `${path}: a chart over ${JSON.stringify(got)}`);
   const painted = () => page.$eval("[data-chart] canvas", (c) => c.toDataURL());
@@ -190,6 +149,7 @@ for (const [path, rows] of [["/ui/", 24], ["/ui/?span=month", 30]]) {
     await page.waitForFunction(() => document.querySelector("#verified").dataset.exit !== undefined);
     const got = await page.$eval("#verified", (el) => el.dataset.exit);
     check(got === exit, `verified in the page with ${root.slice(0, 8)}: exit ${got}, want ${exit}`);
+    if (shots) await page.screenshot({ path: `${shots}/receipts-verified-${exit === "0" ? "right" : "wrong"}-root-1280-light.png`, fullPage: true });
   }
   await page.context().close();
 }
@@ -220,6 +180,4 @@ for (const [path, rows] of [["/ui/", 24], ["/ui/?span=month", 30]]) {
   await page.context().close();
 }
 
-await browser.close();
-console.log(wrong.length === 0 ? "ok" : `${wrong.length} wrong`);
-process.exit(wrong.length === 0 ? 0 : 1);
+await done();
