@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/net/dns/dnsmessage"
+
 	"gatehouse/internal/authority"
 )
 
@@ -173,6 +175,10 @@ func FuzzPath(f *testing.F) {
 		if _, after, ok := strings.Cut(target, "?"); ok && after != query {
 			t.Fatalf("query %q of %q", query, target)
 		}
+		req, err := http.ReadRequest(bufio.NewReader(strings.NewReader("GET " + path + " HTTP/1.1\r\nHost: a.test\r\n\r\n")))
+		if err != nil || req.URL.Path != plain || req.URL.RawQuery != "" || req.URL.Host != "" {
+			t.Fatalf("net/http reads %v (%v) in %q", req, err, path)
+		}
 		u := &url.URL{Scheme: "https", Host: "a.test", Opaque: path, RawQuery: query}
 		if got := u.RequestURI(); got != path && got != path+"?"+query {
 			t.Fatalf("net/url sends %q for %q", got, path)
@@ -180,7 +186,8 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// FuzzDNS: a message is answered only when it is exactly one question.
+// FuzzDNS: a message is answered only when it is exactly one question, and the
+// parser of Go's own resolver reads the same one.
 func FuzzDNS(f *testing.F) {
 	f.Add([]byte("\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03api\x04good\x04test\x00\x00\x01\x00\x01"))
 	f.Add([]byte("\x00\x01\x81\x80\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\x01\x00\x01"))
@@ -193,7 +200,16 @@ func FuzzDNS(f *testing.F) {
 		if m.Response || len(m.Question) != 1 || len(m.Answer) != 0 || len(m.Ns) != 0 {
 			t.Fatalf("answered %v", m)
 		}
+		var p dnsmessage.Parser
+		h, err := p.Start(b)
+		if err != nil || h.ID != m.Id || h.Response {
+			t.Fatalf("the resolver reads %+v, %v", h, err)
+		}
 		host, ip, err := authority.ParseHost(m.Question[0].Name)
+		if q, qerr := p.Question(); err == nil && (qerr != nil || q.Name.String() != m.Question[0].Name ||
+			uint16(q.Type) != m.Question[0].Qtype || uint16(q.Class) != m.Question[0].Qclass) {
+			t.Fatalf("the resolver is asked for %v (%v), the door for %v", q, qerr, m.Question[0])
+		}
 		if err == nil && !ip && strings.ToLower(strings.TrimSuffix(m.Question[0].Name, ".")) != host {
 			t.Fatalf("%q is judged as %q", m.Question[0].Name, host)
 		}
