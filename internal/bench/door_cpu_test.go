@@ -29,6 +29,24 @@ func BenchmarkDoor(b *testing.B) {
 	}
 }
 
+// BenchmarkModelStream does one round of one side of TestBenchModelStream at a
+// time, and reports what it took with what the direct way takes in it.
+func BenchmarkModelStream(b *testing.B) {
+	w := newSSEWorld(b)
+	for _, s := range []sseSide{w.direct(), w.ours(b, 50), w.reverse(b)} {
+		b.Run(s.name, func(b *testing.B) {
+			for range b.N {
+				r := w.run(b, s, 50)
+				b.ReportMetric(r.p50, "p50-us")
+				b.ReportMetric(r.p99, "p99-us")
+				b.ReportMetric(r.cpu, "cpu-us/event")
+				b.ReportMetric(r.first, "first-ms")
+				b.ReportMetric(r.rss, "KiB/stream")
+			}
+		})
+	}
+}
+
 func (o *outsideWorld) keepAliveN(b *testing.B, w way, path string, callers int) {
 	b.ReportAllocs()
 	conns := make([]net.Conn, callers)

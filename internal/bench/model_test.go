@@ -5,10 +5,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -31,7 +32,6 @@ import (
 	"gatehouse/enforcers/model"
 	"gatehouse/enforcers/spend"
 	"gatehouse/enforcers/upstream"
-	"gatehouse/internal/authority"
 	"gatehouse/internal/journal"
 	"gatehouse/internal/notary"
 	"gatehouse/internal/secret"
@@ -124,10 +124,12 @@ type sseWorld struct {
 	local string        // of the provider, for those who dial it themselves
 	plain string        // the same without TLS
 	every time.Duration // between two events; changed while nothing streams
+	epoch time.Time
+	nth   atomic.Int64 // stream of a run
 }
 
-func newSSEWorld(t *testing.T) *sseWorld {
-	w := &sseWorld{outsideWorld: newOutsideWorld(t), every: sseEvery}
+func newSSEWorld(t testing.TB) *sseWorld {
+	w := &sseWorld{outsideWorld: newOutsideWorld(t), every: sseEvery, epoch: time.Now()}
 	h := http.HandlerFunc(w.serveSSE)
 	if _, err := w.HTTPS(modelHost, netip.MustParseAddr("93.184.216.50"), h); err != nil {
 		t.Fatal(err)
@@ -139,7 +141,11 @@ func newSSEWorld(t *testing.T) *sseWorld {
 	return w
 }
 
-// serveSSE streams events that carry the time they were written at.
+// serveSSE streams events that carry the time they were written at. The moments
+// of the streams are spread over the time between two events, and in the same
+// way for every side: left to when their requests arrive, ten of fifty streams
+// would write at once, and a side whose requests wait for a disk would have it
+// easier.
 func (s *sseWorld) serveSSE(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -148,9 +154,15 @@ func (s *sseWorld) serveSSE(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 	}
 	send("message_start", `,"message":{"model":"claude-sonnet-4-5","usage":{"input_tokens":10,"output_tokens":1}}`)
-	tick := time.NewTicker(s.every)
+	const golden = 0.6180339887498949 // its multiples are spread, however many there are
+	_, phase := math.Modf(golden * float64(s.nth.Add(1)))
+	due := s.epoch.Add(time.Since(s.epoch).Truncate(s.every) + time.Duration(phase*float64(s.every)))
+	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for end := time.Now().Add(sseFor); time.Now().Before(end); {
+		for due = due.Add(s.every); time.Until(due) < 0; due = due.Add(s.every) {
+		}
+		tick.Reset(time.Until(due))
 		select {
 		case <-tick.C:
 			send("content_block_delta", `,"index":0,"delta":{"type":"text_delta","text":"a few words "}`)
@@ -163,7 +175,7 @@ func (s *sseWorld) serveSSE(w http.ResponseWriter, r *http.Request) {
 }
 
 // run opens all streams and reads them to their ends.
-func (w *sseWorld) run(t *testing.T, s sseSide, streams int) sseRun {
+func (w *sseWorld) run(t testing.TB, s sseSide, streams int) sseRun {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -171,6 +183,7 @@ func (w *sseWorld) run(t *testing.T, s sseSide, streams int) sseRun {
 	var took, firsts []float64
 	var wg sync.WaitGroup
 	errs := make(chan error, streams)
+	w.nth.Store(0)
 	debug.FreeOSMemory()
 	idle := resident(t, s.pid)
 	before, began := s.cpu(t), time.Now()
@@ -258,7 +271,7 @@ func cpu(t testing.TB) time.Duration {
 
 // cpu is the processor time of this process, client and provider included, and
 // of the one that the side runs in.
-func (s sseSide) cpu(t *testing.T) time.Duration {
+func (s sseSide) cpu(t testing.TB) time.Duration {
 	t.Helper()
 	if s.pid == 0 {
 		return cpu(t)
@@ -283,7 +296,7 @@ func (s sseSide) cpu(t *testing.T) time.Duration {
 
 // resident is the memory in KiB that this process has in use, and the other one
 // that a side runs in.
-func resident(t *testing.T, pid int) float64 {
+func resident(t testing.TB, pid int) float64 {
 	t.Helper()
 	total := 0.0
 	for _, name := range []string{"self", strconv.Itoa(pid)} {
@@ -356,7 +369,7 @@ func (w *sseWorld) direct() sseSide {
 
 // reverse is the standard library's proxy: plain HTTP on the inside, as our base
 // URL is, TLS on the outside.
-func (w *sseWorld) reverse(t *testing.T) sseSide {
+func (w *sseWorld) reverse(t testing.TB) sseSide {
 	t.Helper()
 	target := &url.URL{Scheme: "https", Host: modelHost}
 	p := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = modelHost }, Transport: w.transport(), ErrorLog: log.New(io.Discard, "", 0)}
@@ -377,8 +390,12 @@ func (w *sseWorld) portkey(t *testing.T) (sseSide, bool) {
 		fmt.Println("BENCH SKIPS portkey: npm couldn't bring @portkey-ai/gateway")
 		return sseSide{}, false
 	}
+	node := filepath.Join(tools, "node-22", "bin", "node") // brought by scripts/clients; a clone may have none yet
+	if _, err := os.Stat(node); err != nil {
+		node = "node"
+	}
 	host, port := free(t)
-	if process(t, "portkey", net.JoinHostPort(host, port), filepath.Join(tools, "node-22", "bin", "node"), server, "--headless", "--port="+port) == nil {
+	if process(t, "portkey", net.JoinHostPort(host, port), node, server, "--headless", "--port="+port) == nil {
 		return sseSide{}, false
 	}
 	s := sseSide{name: "portkey", pid: pidOf(t, "--port="+port), ask: asking(&http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}, "http://"+net.JoinHostPort(host, port)+"/v1/messages",
@@ -392,7 +409,7 @@ func (w *sseWorld) portkey(t *testing.T) (sseSide, bool) {
 
 // ours opens enough sessions, each with a door, a budget and a chain on the
 // disk.
-func (w *sseWorld) ours(t *testing.T, streams int) sseSide {
+func (w *sseWorld) ours(t testing.TB, streams int) sseSide {
 	t.Helper()
 	h, err := wasm.NewHost(t.Context(), wasm.Options{})
 	if err != nil {
@@ -422,7 +439,7 @@ func (w *sseWorld) ours(t *testing.T, streams int) sseSide {
 }
 
 // session opens one session's door and returns a client inside.
-func (w *sseWorld) session(t *testing.T, h *wasm.Host, n *notary.Notary, id string) *http.Client {
+func (w *sseWorld) session(t testing.TB, h *wasm.Host, n *notary.Notary, id string) *http.Client {
 	t.Helper()
 	policy := []byte(`{"egress":[{"host":"` + modelHost + `","id":"models[0]","methods":[],"paths":[],"ports":[443],"schemes":["https"]}],` +
 		`"models":[{"allow":["claude-*"],"connection":"main","max_output_tokens":16384}],"spend":{"limit":9007199254740991,"per_day":0}}`)
@@ -503,121 +520,4 @@ func (w *sseWorld) session(t *testing.T, h *wasm.Host, n *notary.Notary, id stri
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}, MaxIdleConnsPerHost: perDoor,
 	}}
-}
-
-// TestBenchSpend is the ledger alone: a hold and its settlement at the bottom of
-// a tree of five, and holds whose receipts are on the disk.
-func TestBenchSpend(t *testing.T) {
-	if os.Getenv("GATEHOUSE_BENCH") != "1" {
-		t.Skip("set GATEHOUSE_BENCH=1")
-	}
-	l := spend.New(spend.Options{PerDay: 1 << 50})
-	parent := ""
-	for level := range 5 {
-		id := fmt.Sprint("s", level)
-		if err := l.Open(spend.Session{ID: id, Parent: parent, Bundle: "b", Limit: 1 << 50, PerDay: 1 << 50}); err != nil {
-			t.Fatal(err)
-		}
-		parent = id
-	}
-	// The floor: what a gateway does that adds to a counter after the answer.
-	var mu sync.Mutex
-	counter := map[string]int64{}
-	ours := nanoseconds(func() {
-		if h, no := l.Hold(parent, spend.Exactly(100)); no == nil {
-			h.Settle(1)
-		}
-	})
-	base := nanoseconds(func() {
-		mu.Lock()
-		counter[parent]++
-		mu.Unlock()
-	})
-	report(t, "spend.hold_and_settle_5_levels/counter", "ns", ours, base)
-}
-
-// TestBenchDurableHolds counts holds whose decision receipts are on the disk, at
-// 64 callers, against one writer that writes and syncs the same bytes.
-func TestBenchDurableHolds(t *testing.T) {
-	if os.Getenv("GATEHOUSE_BENCH") != "1" {
-		t.Skip("set GATEHOUSE_BENCH=1")
-	}
-	keys, err := notary.NewKeys("gatehouse.example/bench")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := notary.New(notary.Options{Node: "bench", Keys: keys, Budget: notary.Budget{Receipts: 1 << 40, Refusals: 1 << 40}})
-	j, err := journal.Open(filepath.Join(t.TempDir(), "journal"), journal.Options{Seal: n.Seal, PrivateKey: keys.NodeKey().Reveal()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
-	if err := n.Start(t.Context(), j); err != nil {
-		t.Fatal(err)
-	}
-	obs := receipts.Obs{Point: "door", Kind: "spend-meter", Level: 2, Mediation: "sole"}
-	chain, err := n.Open(t.Context(), "bench", receipts.Open{State: "admitted", Bundle: "bench", Mode: receipts.Hard, Policy: "credential_free"}, obs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rec := chain.Recorder(obs)
-	l := spend.New(spend.Options{})
-	if err := l.Open(spend.Session{ID: "bench", Bundle: "b", Limit: 1<<53 - 1}); err != nil {
-		t.Fatal(err)
-	}
-	to, err := authority.ParseHostPort(authority.HTTPS, modelHost+":443")
-	if err != nil {
-		t.Fatal(err)
-	}
-	size := 0
-	ours := rateOf(t, 64, func(int) error {
-		h, no := l.Hold("bench", spend.Exactly(100))
-		if no != nil {
-			return errors.New(no.Code)
-		}
-		a := &enforcers.Action{ID: "bench-1", Session: "bench", Kind: enforcers.ModelCall, Connection: "main",
-			Model: &enforcers.Model{To: to, Provider: "anthropic", Model: "claude-sonnet-4-5", MaxTokens: 100, Held: 100}}
-		d := &enforcers.Decision{Verdict: enforcers.Verdict{Effect: enforcers.Allow, Rule: "models[0]", Reason: "listed"}, Mode: receipts.Hard, Passed: true, Held: 100}
-		leaf, err := rec.Decision(t.Context(), a, d, true)
-		if err == nil {
-			rec.Outcome(leaf, enforcers.Outcome{Effect: enforcers.Forwarded, Spent: int64(h.Settle(50))})
-		}
-		return err
-	})
-	for group, err := range j.Groups(0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range group {
-			size = max(size, min(len(r.Data), 4096))
-		}
-	}
-	f, err := os.Create(filepath.Join(t.TempDir(), "floor"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	b := bytes.Repeat([]byte("x"), size)
-	base := rateOf(t, 1, func(int) error {
-		if _, err := f.Write(b); err != nil {
-			return err
-		}
-		return syscall.Fdatasync(int(f.Fd()))
-	})
-	report(t, "spend.durable_holds_64_callers/fdatasync", "holds/s", ours, base)
-}
-
-func nanoseconds(f func()) float64 {
-	best := 0.0
-	for range rounds {
-		const n = 200_000
-		began := time.Now()
-		for range n {
-			f()
-		}
-		if took := float64(time.Since(began)) / n; best == 0 || took < best {
-			best = took
-		}
-	}
-	return best
 }
