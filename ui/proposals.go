@@ -195,7 +195,7 @@ func (u *UI) edit(r *http.Request) (answer, error) {
 			return answer{}, err
 		}
 	}
-	return answer{title: "Edit " + word(b.Name), body: editPage(b.Name, text, "", nil)}, nil
+	return answer{title: "Edit " + word(b.Name), body: editPage(b.Name, text, "", nil, nil)}, nil
 }
 
 // simulate judges the past again under an edited bundle and shows the editor
@@ -204,13 +204,24 @@ func (u *UI) simulate(r *http.Request) (answer, error) {
 	text := r.PostFormValue("source")
 	b, err := bundle.Parse([]byte(text))
 	if err != nil {
-		return answer{}, err
+		return u.again(r, r.PostFormValue("bundle"), err)
 	}
 	sim, err := u.o.Review.Simulate(r.Context(), []byte(text), review.Window{})
 	if err != nil {
+		return u.again(r, b.Name, err)
+	}
+	return answer{title: "Simulate " + word(b.Name), body: editPage(b.Name, text, r.PostFormValue("reason"), nil, &sim)}, nil
+}
+
+// again shows the editor with the text as it was sent and what is wrong: nobody
+// writes a bundle twice because of a typing error.
+func (u *UI) again(r *http.Request, name string, err error) (answer, error) {
+	p := problemOf(err)
+	if _, missing := u.find(name); missing != nil || p.Code.Status() >= http.StatusInternalServerError {
 		return answer{}, err
 	}
-	return answer{title: "Simulate " + word(b.Name), body: editPage(b.Name, text, r.PostFormValue("reason"), &sim)}, nil
+	text := textOf(p)
+	return answer{title: "Edit " + word(name), status: p.Code.Status(), body: editPage(name, r.PostFormValue("source"), r.PostFormValue("reason"), &text, nil)}, nil
 }
 
 func (u *UI) simulateRung(r *http.Request) (answer, error) {
@@ -232,7 +243,7 @@ func (u *UI) propose(r *http.Request) (answer, error) {
 	}
 	p, err := u.o.Changes.Propose(r.Context(), []byte(r.PostFormValue("source")), r.PostFormValue("reason"), who.By)
 	if err != nil {
-		return answer{}, err
+		return u.again(r, r.PathValue("name"), err)
 	}
 	return answer{to: proposalURL(p.ID)}, nil
 }

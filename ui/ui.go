@@ -201,10 +201,11 @@ func (u *UI) ServeHTTP(w http.ResponseWriter, r *http.Request) { u.mux.ServeHTTP
 
 // answer is what a page became.
 type answer struct {
-	title string
-	body  templ.Component
-	part  bool   // body is a fragment for htmx, not a page
-	to    string // a redirect instead
+	title  string
+	body   templ.Component
+	part   bool   // body is a fragment for htmx, not a page
+	status int    // 0 = 200
+	to     string // a redirect instead
 }
 
 // page registers a page. An error is shown as a page of its own, with its code,
@@ -225,6 +226,9 @@ func (u *UI) page(pattern string, f func(*http.Request) (answer, error)) {
 			}
 			text := textOf(p)
 			a = answer{title: text.title, body: failed(text, r.URL.Path, backFrom(r))}
+		}
+		if a.status != 0 {
+			status = a.status
 		}
 		if a.to != "" {
 			http.Redirect(w, r, a.to, http.StatusSeeOther)

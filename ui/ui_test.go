@@ -17,9 +17,11 @@ import (
 	"time"
 
 	"gatehouse/gatekeeper"
+	"gatehouse/internal/bus"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/review"
 	"gatehouse/internal/view"
+	"gatehouse/receipts"
 	"gatehouse/ui"
 )
 
@@ -347,5 +349,41 @@ func TestDownloads(t *testing.T) {
 	}
 	if r, _ := ask(t, u, http.MethodGet, "/ui/sessions.csv?q=colour:red"); r.StatusCode != http.StatusBadRequest {
 		t.Errorf("a filter that is none: %d", r.StatusCode)
+	}
+}
+
+// A bundle that cannot be read is shown again as it was sent, with what is wrong.
+func TestEditorKeepsItsText(t *testing.T) {
+	v := view.New(nil, view.Options{})
+	r := receipts.Receipt{
+		V: 1, Log: "gatehouse.example/node-1", Session: receipts.ControlSession, Epoch: 1, T: time.Date(2026, 11, 30, 11, 0, 0, 0, time.UTC), Type: receipts.TypeBundleApply,
+		Prev: receipts.Genesis("gatehouse.example/node-1", receipts.ControlSession, receipts.Hash{2}), Obs: &receipts.Obs{Point: "gatekeeper", Kind: "gatekeeper", Level: 2, Mediation: "sole"},
+		Change: &receipts.Change{Bundle: "fix", Digest: receipts.Hash{1}, By: "config", Via: "config", Result: "applied", To: receipts.Shadow},
+	}
+	data, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Fold(bus.Msg{Stream: bus.Log, Subject: "gatehouse.v1.control.node-1", Data: data})
+	u, _ := pages(t, func(o *ui.Options) { o.View, o.Review = v, reviewer{view: v} })
+	send := func(name string) (int, string) {
+		req := httptest.NewRequest(http.MethodPost, "/ui/simulate", strings.NewReader(url.Values{"bundle": {name}, "source": {"egress: [<b>"}, "reason": {"why not"}}.Encode()))
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		u.ServeHTTP(w, req)
+		return w.Code, w.Body.String()
+	}
+	status, body := send("fix")
+	if status < 400 || status >= 500 {
+		t.Errorf("status %d", status)
+	}
+	for _, want := range []string{`rows="28"`, "egress: [&lt;b&gt;</textarea>", `value="why not"`, "config_invalid"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q in\n%s", want, body)
+		}
+	}
+	// Of a bundle that nobody has, there is no editor.
+	if _, body := send("none"); strings.Contains(body, "<textarea") {
+		t.Error("an editor for a bundle that is none")
 	}
 }

@@ -15,6 +15,11 @@ import (
 // toLookAt selects what waits for a person: what hard mode would newly stop.
 const toLookAt = "status:new implied:false own:false verdict:would_block"
 
+// groupViews are filters that people ask for again and again.
+var groupViews = []struct{ name, key, value string }{
+	{"Stopped", "verdict", "refused"}, {"Kept blocked", "status", "kept"}, {"Noise", "status", "noise"}, {"Do not count", "status", "ignored"}, {"Everything", "status", "*"},
+}
+
 func (u *UI) wouldBlocks(r *http.Request) (answer, error) {
 	f, cursor, err := asked(r, view.GroupKeys)
 	if err != nil {

@@ -61,7 +61,7 @@ await look((options) => open(full, options), [
   ["state-group-mark-refused", send(groups.new, "form:has(input[value=kept]) button", { "#keep-why": "   " }), "reason is 3 to 500 characters"],
   ["state-simulate-rung", all(send(groups.new, ".rung a[href*='/simulate']")), "What a simulation cannot know"],
   ["state-simulate-edit", all(send("/ui/bundles/fix-failing-ci/edit", "button[formaction]")), "3 of 412 sessions"],
-  ["state-simulate-unreadable", send("/ui/bundles/fix-failing-ci/edit", "button[formaction]", { "#source": "egress: [" }), "Code"],
+  ["state-simulate-unreadable", send("/ui/bundles/fix-failing-ci/edit", "button[formaction]", { "#source": "egress: [" }), "config_invalid"],
   ["state-proposals", at("/ui/proposals"), "Asked for by agents"],
   ["state-proposal-open", all(at("/ui/proposals/open"))],
   ["state-proposal-enforcer", at("/ui/proposals/enforcer"), "of the enforcer egress"],
