@@ -39,13 +39,13 @@ func zipped(s string) string {
 }
 
 // TestBypassMatrix has the rows about git of the bypass matrix, EG-79 to EG-86
-// (the others are in enforcers/door). What only the real git can do is in
-// TestFetch and TestPushRefused, and the API's in TestAPI and TestGraphQL, under
-// the same ids.
+// (the others are in enforcers/door). More ways are tried under the same ids in
+// TestFetch (submodules), TestLFS, TestAPI, TestGraphQL and TestForges.
 func TestBypassMatrix(t *testing.T) {
 	w := newWorld(t)
-	t.Run("repositories", func(t *testing.T) { otherRepositories(t, w) })
-	t.Run("transports", func(t *testing.T) { otherTransports(t, w) })
+	otherRepositories(t, w)
+	otherTransports(t, w)
+	refusedPushes(t, w, func(name string) bool { return strings.HasPrefix(name, "EG-") })
 	const shop = "/acme/shop.git"
 	pack := http.Header{"Content-Type": {"application/x-git-upload-pack-request"}}
 	receive := http.Header{"Content-Type": {"application/x-git-receive-pack-request"}}
@@ -82,6 +82,13 @@ func TestBypassMatrix(t *testing.T) {
 		"EG-84_lfs_not_asked":       {method: "GET", target: shop + "/info/lfs/objects/" + strings.Repeat("a", 64), status: 403, code: git.CodeLFSAsked},
 		"EG-85_archive":             {method: "GET", target: "/acme/shop/archive/refs/heads/main.zip", status: 403, code: "connection_not_listed"},
 		"EG-85_raw":                 {method: "GET", target: "/acme/other/raw/main/README", status: 403, code: "connection_not_listed"},
+		"EG-85_rest":                {host: "api.good.test", method: "GET", target: "/repos/acme/other/contents/README", status: 403, code: git.CodeAPIRepository},
+		"EG-85_rest_by_id":          {host: "api.good.test", method: "GET", target: "/repositories/" + otherID, status: 403, code: git.CodeAPIRepository},
+		"EG-85_installation_token":  {host: "api.good.test", method: "DELETE", target: "/installation/token", status: 403, code: git.CodeAPIPlace},
+		"EG-85_user_repos":          {host: "api.good.test", method: "GET", target: "/user/repos", status: 403, code: git.CodeAPIPlace},
+		"EG-85_gists":               {host: "api.good.test", method: "POST", target: "/gists", body: "{}", status: 403, code: git.CodeAPIPlace},
+		"EG-85_graphql":             {host: "api.good.test", method: "POST", target: "/graphql", body: `{"query":"{repository(owner:\"acme\",name:\"other\"){id}}"}`, header: http.Header{"Content-Type": {"application/json"}}, status: 403, code: git.CodeGraphQL},
+		"EG-85_graphql_node":        {host: "api.good.test", method: "POST", target: "/graphql", body: `{"query":"{node(id:\"R_1\"){id}}"}`, header: http.Header{"Content-Type": {"application/json"}}, status: 403, code: git.CodeGraphQL},
 		"EG-86_push_without_a_host": {host: "free.good.test", method: "POST", target: "/acme/shop.git/git-receive-pack", status: 403, code: "repository_not_listed"},
 		"ME-22_ten_thousand_refs":   {method: "POST", target: shop + "/git-receive-pack", body: commands(10_000, ""), header: receive, status: 200, code: git.CodePush},
 		"ME-22_sha256":              {method: "POST", target: shop + "/git-receive-pack", body: commands(1, " report-status object-format=sha256"), header: receive, status: 200, code: git.CodePush},
@@ -95,7 +102,7 @@ func TestBypassMatrix(t *testing.T) {
 		for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
 			t.Run(name+"/"+string(mode), func(t *testing.T) {
 				s := open(t, w, setup{mode: mode, push: pushBranches})
-				before := w.site.Requests()
+				before := w.site.Requests() + w.api.Requests() + w.free.Requests()
 				host, header := c.host, c.header
 				if host == "" {
 					host = "git.good.test"
@@ -108,7 +115,7 @@ func TestBypassMatrix(t *testing.T) {
 				if status != c.status || c.code != "" && code != c.code && !strings.Contains(text, c.code) {
 					t.Errorf("%d %q, want %d %q: %.200s", status, code, c.status, c.code, text)
 				}
-				if n := w.site.Requests() - before; n != c.sent {
+				if n := w.site.Requests() + w.api.Requests() + w.free.Requests() - before; n != c.sent {
 					t.Errorf("%d requests reached the host, want %d", n, c.sent)
 				}
 				if len(s.inject.asked()) != int(c.sent) {

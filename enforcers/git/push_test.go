@@ -103,18 +103,76 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// TestPushRefused asserts for each refusal what git prints, that the server's
-// receive-pack saw nothing, and that no credential that can write was asked for.
-func TestPushRefused(t *testing.T) {
+// refusal is a push that must not go on.
+type refusal struct {
+	push   string
+	limits quarantine.Limits
+	most   int64
+	blind  bool
+	do     func(t *testing.T, s *session) (string, error)
+	code   string
+}
+
+// Tags too; and everything that a push can do to its own references.
+const (
+	pushTags = `{"delete":false,"deny_paths":[],"force":false,"refs":["refs/heads/gatehouse/*","refs/tags/*"]}`
+	pushAll  = `{"delete":true,"deny_paths":[],"force":true,"refs":["refs/heads/gatehouse/*","refs/tags/*"]}`
+)
+
+// TestPushGranted: tags, deletions and forced updates go through where the bundle
+// grants them, and each is judged as what it is.
+func TestPushGranted(t *testing.T) {
 	w := newWorld(t)
-	cases := map[string]struct {
-		push   string
-		limits quarantine.Limits
-		most   int64
-		blind  bool
-		do     func(t *testing.T, s *session) (string, error)
-		code   string
+	s := open(t, w, setup{push: pushAll})
+	dir := s.clone()
+	tip := s.commit(dir, "a.txt", "a\n")
+	s.must(dir, "push", "-q", "origin", "HEAD:refs/heads/gatehouse/g")
+	for _, c := range []struct {
+		name, ref, want string
+		args            []string
+		forced          bool
 	}{
+		{"tag", "refs/tags/v1", "", []string{"refs/tags/v1"}, false},
+		{"light_tag", "refs/tags/light", tip, []string{"HEAD:refs/tags/light"}, false},
+		{"tag_moved", "refs/tags/light", "", []string{"--force", "HEAD~1:refs/tags/light"}, true},
+		{"force", "refs/heads/gatehouse/g", "", []string{"--force", "HEAD~1:refs/heads/gatehouse/g"}, true},
+		{"delete", "refs/heads/gatehouse/g", "gone", []string{"--delete", "refs/heads/gatehouse/g"}, false},
+		{"tag_delete", "refs/tags/v1", "gone", []string{":refs/tags/v1"}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.name == "tag" {
+				s.must(dir, "tag", "-a", "-m", "one", "v1")
+				c.want = s.must(dir, "rev-parse", "v1")
+			}
+			if c.want == "" {
+				c.want = s.must(dir, "rev-parse", "HEAD~1")
+			}
+			if out, err := s.git(dir, append([]string{"push", "origin"}, c.args...)...); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if got := w.tip("acme/shop", c.ref); got != c.want && (got != "" || c.want != "gone") {
+				t.Errorf("%s is at %q, want %s", c.ref, got, c.want)
+			}
+			all := s.rec.of(enforcers.GitPush)
+			last := all[len(all)-1]
+			if cmd := last.Action.Push.Commands[0]; cmd.Ref != c.ref || cmd.Forced != c.forced || !last.Durable || !last.Decision.Passed {
+				t.Errorf("judged as %+v, %+v", cmd, last.Decision)
+			}
+		})
+	}
+}
+
+// TestPushRefused is for what a push holds; TestBypassMatrix tries the rest.
+func TestPushRefused(t *testing.T) {
+	refusedPushes(t, newWorld(t), func(name string) bool { return !strings.HasPrefix(name, "EG-") })
+}
+
+// refusedPushes asserts for each refusal that is chosen what git prints, that the
+// server's receive-pack saw nothing, and that no credential that can write was
+// asked for.
+func refusedPushes(t *testing.T, w *world, chosen func(name string) bool) {
+	t.Helper()
+	cases := map[string]refusal{
 		"EG-86_main": {do: pushed("HEAD:refs/heads/main"), code: "ref_not_listed"},
 		"EG-86_tag":  {do: pushed("HEAD:refs/tags/v9"), code: "ref_not_listed"},
 		"EG-86_delete": {do: func(t *testing.T, s *session) (string, error) {
@@ -132,6 +190,30 @@ func TestPushRefused(t *testing.T) {
 			run(t, s.w.bare("acme/shop"), nil, "branch", "-f", "gatehouse/rewound", "main")
 			return s.git(s.clone(), "push", "--force", "origin", "HEAD~1:refs/heads/gatehouse/rewound")
 		}, code: "force_not_allowed"},
+		"EG-86_tag_delete": {do: func(t *testing.T, s *session) (string, error) {
+			run(t, s.w.bare("acme/shop"), nil, "tag", "-f", "v1", "main")
+			return s.git(s.clone(), "push", "origin", ":refs/tags/v1")
+		}, push: pushTags, code: "delete_not_allowed"},
+		"EG-86_tag_moved": {do: func(t *testing.T, s *session) (string, error) {
+			run(t, s.w.bare("acme/shop"), nil, "tag", "-f", "v1", "main~1")
+			return s.git(s.clone(), "push", "--force", "origin", "HEAD:refs/tags/v1")
+		}, push: pushTags, code: "force_not_allowed"},
+		"EG-86_chunked_main": {do: func(t *testing.T, s *session) (string, error) { // more than a body without chunks
+			dir := s.clone()
+			s.commit(dir, "large", random(3<<20))
+			return s.git(dir, "push", "origin", "HEAD:refs/heads/main")
+		}, code: "ref_not_listed"},
+		"EG-86_atomic": {do: func(t *testing.T, s *session) (string, error) {
+			dir := s.clone()
+			s.commit(dir, "x", "x\n")
+			out, err := s.git(dir, "push", "--atomic", "origin", "HEAD:refs/heads/gatehouse/a", "HEAD:refs/heads/main")
+			for _, ref := range []string{"gatehouse/a", "main"} { // a line for each
+				if !strings.Contains(out, "[remote rejected] HEAD -> "+ref) {
+					t.Errorf("no rejection of %s in:\n%s", ref, out)
+				}
+			}
+			return out, err
+		}, code: "ref_not_listed"},
 		"EG-86_mixed": {do: pushed("HEAD:refs/heads/gatehouse/a", "HEAD:refs/heads/main"), code: "ref_not_listed"},
 		"EG-82_not_granted": {push: "none", do: func(t *testing.T, s *session) (string, error) {
 			dir := s.clone()
@@ -179,10 +261,16 @@ func TestPushRefused(t *testing.T) {
 		}, code: "does not support --signed push"},
 	}
 	for name, c := range cases {
+		if !chosen(name) {
+			continue
+		}
 		for _, mode := range []receipts.Mode{receipts.Hard, receipts.Shadow} {
 			t.Run(name+"/"+string(mode), func(t *testing.T) {
-				rules := pushBranches
-				if c.push == "none" {
+				rules := c.push
+				switch rules {
+				case "":
+					rules = pushBranches
+				case "none":
 					rules = ""
 				}
 				s := open(t, w, setup{mode: mode, push: rules, limits: c.limits, most: c.most, blind: c.blind})
