@@ -17,6 +17,15 @@ const (
 	// ackWait is how long the messages of a node that died wait for another. A
 	// handler that runs longer says so.
 	ackWait = 10 * time.Second
+
+	// pullBeat is how often the server says that it still has a request of ours;
+	// after two beats that did not come the client sends another.
+	pullBeat = time.Second
+	// pullFor is how long a request stays with the server, and so how many of those
+	// that were taken for lost can be there.
+	pullFor = 5 * time.Second
+	// askAgain is how soon the client is called a second time; see next.
+	askAgain = 20 * time.Millisecond
 )
 
 // backoff is the wait before a message whose handler failed comes again; the
@@ -54,7 +63,7 @@ func (b *Bus) Work(ctx context.Context, stream, durable string, fn func(context.
 		pause(ctx, min(time.Duration(failures)*100*time.Millisecond, 5*time.Second))
 		// One at a time: a message that waits in this client while every worker is
 		// busy would run into its acknowledgement time and be handed out twice.
-		msgs, err := cons.Messages(jetstream.PullMaxMessages(1))
+		msgs, err := cons.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(pullFor), jetstream.PullHeartbeat(pullBeat))
 		if err != nil {
 			b.o.Log.WarnContext(ctx, "couldn't pull messages", slog.String("consumer", durable), slog.Any("err", err))
 			continue
@@ -64,7 +73,7 @@ func (b *Bus) Work(ctx context.Context, stream, durable string, fn func(context.
 			case slots <- struct{}{}:
 			case <-ctx.Done():
 			}
-			jm, err := msgs.Next(jetstream.NextContext(ctx))
+			jm, err := next(ctx, func(ctx context.Context) (jetstream.Msg, error) { return msgs.Next(jetstream.NextContext(ctx)) })
 			if err != nil {
 				if errors.Is(err, jetstream.ErrNoHeartbeat) && ctx.Err() == nil {
 					<-slots
@@ -84,6 +93,22 @@ func (b *Bus) Work(ctx context.Context, stream, durable string, fn func(context.
 		msgs.Stop()
 	}
 	return nil
+}
+
+// next waits for a message. The first waits are short, because the answer to a
+// request can overtake the client's own note that the request has left: called at
+// that moment, the client of nats.go 1.55 sends no other one, and wakes up by beats
+// that do not come. Called again, it sends it.
+func next(ctx context.Context, call func(context.Context) (jetstream.Msg, error)) (jetstream.Msg, error) {
+	for wait := askAgain; wait < pullBeat; wait *= 4 {
+		soon, cancel := context.WithTimeout(ctx, wait)
+		jm, err := call(soon)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return jm, err
+		}
+	}
+	return call(ctx)
 }
 
 func (b *Bus) handle(ctx context.Context, durable string, jm jetstream.Msg, fn func(context.Context, Msg) error) {
