@@ -183,7 +183,7 @@ func (a *API) Socket() http.Handler {
 				return
 			}
 		}
-		mux.ServeHTTP(w, r.WithContext(withCaller(r.Context(), id, "cli", id.Kind == auth.KindSocket)))
+		a.serve(mux, w, r, id, "cli", id.Kind == auth.KindSocket)
 	}))
 }
 

@@ -1,10 +1,12 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"gatehouse/internal/auth"
 	"gatehouse/internal/problem"
@@ -85,8 +87,43 @@ func (a *API) authenticated(next http.Handler) http.Handler {
 				return
 			}
 		}
-		next.ServeHTTP(w, r.WithContext(withCaller(r.Context(), id, via, false)))
+		a.serve(next, w, r, id, via, false)
 	})
+}
+
+// stillEvery is how often an answer that goes on looks whether its reader may read
+// on.
+const stillEvery = time.Second
+
+// serve serves a caller. What only reads ends with the caller's login, token or
+// role, however long it goes on: streams of receipts and of pages have no end of
+// their own (T-15). A step that was allowed is taken.
+func (a *API) serve(next http.Handler, w http.ResponseWriter, r *http.Request, id auth.Identity, via string, socket bool) {
+	ctx, end := context.WithCancel(withCaller(r.Context(), id, via, socket))
+	defer end()
+	if r.Method == http.MethodGet {
+		a.watch(ctx, end)
+	}
+	next.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// watch ends a context when its caller may read no more.
+func (a *API) watch(ctx context.Context, end context.CancelFunc) {
+	time.AfterFunc(stillEvery, func() {
+		switch {
+		case ctx.Err() != nil:
+		case !a.mayReadOn(ctx):
+			end()
+		default:
+			a.watch(ctx, end)
+		}
+	})
+}
+
+// mayReadOn reports whether the caller may read now.
+func (a *API) mayReadOn(ctx context.Context) bool {
+	now, err := a.o.Auth.Still(callerOf(ctx).identity)
+	return err == nil && Allow(now, read, a.o.Clock()) == nil
 }
 
 // maxForm bounds a form: a bundle with room.

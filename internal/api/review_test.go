@@ -110,18 +110,39 @@ func (s *shelf) Append(_ context.Context, b []byte) error {
 	return nil
 }
 
-func (s *shelf) All() iter.Seq2[[]byte, error] { return func(func([]byte, error) bool) {} }
+func (s *shelf) All() iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for _, b := range s.kept {
+			if !yield(b, nil) {
+				return
+			}
+		}
+	}
+}
+
+// met are the records of people who logged in at the provider and may do anything.
+func met(now time.Time, people ...string) (out [][]byte) {
+	for _, p := range people {
+		out = append(out, fmt.Appendf(nil, `{"account":{"issuer":"https://idp.test","sub":%q,"claim":"email","person":%q,"groups":["all"],"kept":%q}}`, p, p, now.Format(time.RFC3339)))
+	}
+	return out
+}
 
 // people is a world whose Auth keeps tokens; token makes one for a person.
-func people(t *testing.T) (w *world, token func(person string, at time.Time, roles ...auth.Role) string) {
+func people(t *testing.T, change ...func(*api.Options)) (w *world, token func(person string, at time.Time, roles ...auth.Role) string) {
 	t.Helper()
 	var a *auth.Auth
 	w = newWorld(t, func(o *api.Options) {
 		var err error
-		if a, err = auth.New(auth.Options{URL: o.URL, Loopback: true, Store: &shelf{}, Clock: o.Clock}); err != nil {
+		if a, err = auth.New(auth.Options{URL: o.URL, Loopback: true, Clock: o.Clock, Store: &shelf{kept: met(o.Clock(), "ann", "ann@example.com")}, OIDC: &auth.OIDC{
+			Issuer: "https://idp.test", ClientID: "gatehouse", Exit: http.DefaultTransport, Roles: map[string][]auth.Role{"all": {auth.Admin}},
+		}}); err != nil {
 			t.Fatal(err)
 		}
 		o.Auth = a
+		for _, f := range change {
+			f(o)
+		}
 	})
 	return w, func(person string, at time.Time, roles ...auth.Role) string {
 		t.Helper()

@@ -27,7 +27,8 @@ type streamInput struct {
 // stream adds the route that sends receipts as server-sent events: id is the
 // cursor, event is receipt, data is a Receipt. A session's stream ends behind its
 // session.close with an event named end; asking again from there is 204, which
-// stops a browser's reconnects.
+// stops a browser's reconnects. A stream whose reader may read no more just ends:
+// who comes back is told why.
 func (a *API) stream() {
 	op := a.operation(read, http.MethodGet, "stream-receipts", "/v1/receipts/stream", "Receipts as they become durable, as server-sent events; resumes after Last-Event-ID", http.StatusOK)
 	op.Responses["200"] = &huma.Response{Description: "OK", Content: map[string]*huma.MediaType{
@@ -97,6 +98,9 @@ func (a *API) sendStream(ctx context.Context, w http.ResponseWriter, in *streamI
 				if r.err != nil && ctx.Err() == nil {
 					a.o.Log.WarnContext(ctx, "receipt stream broke off", slog.Any("err", r.err))
 				}
+				return nil
+			}
+			if !a.mayReadOn(ctx) {
 				return nil
 			}
 			b, err := json.Marshal(r.Receipt)

@@ -4,14 +4,17 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"iter"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"gatehouse/internal/api"
+	"gatehouse/internal/auth"
 	"gatehouse/internal/bus"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/view"
@@ -166,4 +169,81 @@ func TestStopEndsStreams(t *testing.T) {
 	}()
 	w.Stop()
 	<-read
+}
+
+// T-15: a stream that is open ends with its reader's login, token or role.
+func TestStreamsEndWithTheLogin(t *testing.T) {
+	data, err := streams()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, token := people(t, func(o *api.Options) {
+		// A page that is told of changes until its reader leaves.
+		o.UI = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "data: 1\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		})
+		v := view.New(open{data}, view.Options{})
+		if err := v.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		o.View = v
+	})
+	var made api.NewToken
+	for name, c := range map[string]struct {
+		change func(r *http.Request)
+		end    func(b *browser)
+	}{
+		"T-15_page_logged_out": {nil, func(b *browser) { b.do(http.MethodPost, "/logout", "", nil) }},
+		"T-15_logged_out":      {nil, func(b *browser) { b.do(http.MethodPost, "/logout", "", nil) }},
+		"T-15_expired":         {nil, func(*browser) { w.later(13 * time.Hour) }},
+		"T-15_token_revoked": {func(r *http.Request) { bearer(made.Text)(r) }, func(b *browser) {
+			if r, body := b.do(http.MethodPost, "/v1/tokens/"+made.ID+"/revoke", "", nil); r.StatusCode != http.StatusOK {
+				t.Error(r.Status, body)
+			}
+		}},
+		"T-15_token_expired": {func(r *http.Request) { bearer(token("ann@example.com", w.now, auth.Viewer))(r) }, func(*browser) { w.later(2 * time.Hour) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := w.operator().login()
+			_, body := b.do(http.MethodPost, "/v1/tokens", `{"name":"x","roles":["viewer"],"life":"24h"}`, func(r *http.Request) { r.Header.Set("Content-Type", "application/json") })
+			if err := json.Unmarshal([]byte(body), &made); err != nil {
+				t.Fatal(err)
+			}
+			path := "/v1/receipts/stream"
+			if strings.Contains(name, "page") {
+				path = "/ui/sessions/S1/live"
+			}
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.srv.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Host = "127.0.0.1:8081"
+			if c.change != nil {
+				c.change(r)
+			} else {
+				r.AddCookie(b.cookie)
+			}
+			resp, err := b.srv.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				t.Fatal(resp.Status)
+			}
+			lines := bufio.NewScanner(resp.Body)
+			lines.Buffer(nil, 1<<20)
+			if !lines.Scan() { // it runs
+				t.Fatal(lines.Err())
+			}
+			c.end(b)
+			for lines.Scan() { // and ends; a stream that goes on is ended by the test's own deadline
+			}
+			if err := lines.Err(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

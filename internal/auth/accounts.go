@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"slices"
 	"time"
 
 	"gatehouse/internal/problem"
@@ -18,8 +20,20 @@ type account struct {
 	Subject string    `json:"sub"`
 	Claim   string    `json:"claim"` // that names the person: what another one named says nothing about this one
 	Person  string    `json:"person"`
+	Groups  []string  `json:"groups"` // that have roles here, at the newest login
 	Kept    time.Time `json:"kept"`
 }
+
+// standing is what a person had at their newest login: the groups, whose roles the
+// configuration of today says, and when that was kept.
+type standing struct {
+	groups []string
+	kept   time.Time
+}
+
+// ownerLife is how long a token holds without its owner logging in: whoever was
+// removed at the provider logs in no more, and nothing else tells the node.
+const ownerLife = 30 * 24 * time.Hour
 
 // accountRecord is an account in the store, told apart from a token by its member.
 type accountRecord struct {
@@ -36,12 +50,59 @@ const maxSubject = 255 // bytes, as OpenID Connect Core allows
 func (a *Auth) learn(x account) {
 	if o := a.o.OIDC; o != nil && x.Issuer == o.Issuer && x.Claim == o.Person {
 		a.bySubject[x.Subject], a.byPerson[x.Person] = x, x.Subject
+		a.mu.Lock()
+		a.standing[x.Person] = standing{x.Groups, x.Kept}
+		a.mu.Unlock()
+	}
+}
+
+// left returns which of the roles a person still has: those that their groups of
+// the newest login have under the configuration of today. seen bounds how long ago
+// that may be; 0 does not. The caller holds mu.
+func (a *Auth) left(person string, roles []Role, seen time.Duration) []Role {
+	if person == Local {
+		return roles // the machine's own user
+	}
+	s, ok := a.standing[person]
+	if !ok || a.o.OIDC == nil || seen > 0 && a.o.Clock().Sub(s.kept) >= seen {
+		return nil
+	}
+	have := a.o.OIDC.rolesOf(s.groups)
+	return slices.DeleteFunc(slices.Clone(roles), func(r Role) bool { return !within([]Role{r}, have) })
+}
+
+// rolesOf returns the roles of groups.
+func (o *OIDC) rolesOf(groups []string) []Role {
+	var out []Role
+	for _, g := range groups {
+		out = append(out, o.Roles[g]...)
+	}
+	return known(out)
+}
+
+// dropped notes that a person whom the provider still vouches for has no role here
+// any more, so that what they made loses its own at once.
+func (a *Auth) dropped(ctx context.Context, subject, person string) {
+	a.binding.Lock()
+	defer a.binding.Unlock()
+	x, met := a.bySubject[subject]
+	if !met || x.Person != person || len(x.Groups) == 0 {
+		return
+	}
+	x.Groups, x.Kept = []string{}, a.o.Clock().UTC()
+	a.learn(x)
+	b, err := json.Marshal(accountRecord{&x})
+	if err == nil {
+		err = a.o.Store.Append(ctx, b)
+	}
+	if err != nil {
+		a.o.Log.ErrorContext(ctx, "couldn't keep that a person has no role any more", slog.String("person", person), slog.Any("err", err))
 	}
 }
 
 // bind holds a subject to its person and a person to their subject, from the first
 // login on. It returns when that is durable.
-func (a *Auth) bind(ctx context.Context, subject, person string) error {
+func (a *Auth) bind(ctx context.Context, subject, person string, groups []string) error {
 	if subject == "" || len(subject) > maxSubject {
 		return problem.New(problem.LoginRefused, "the identity provider names nobody", "its ID tokens need a subject")
 	}
@@ -54,10 +115,10 @@ func (a *Auth) bind(ctx context.Context, subject, person string) error {
 		return problem.New(problem.PersonChanged, "this account is known here as "+was.Person, "have that name restored at the identity provider, or configure oidc.person: sub")
 	case taken && other != subject:
 		return problem.New(problem.PersonChanged, person+" is known here by another account", "log in with that one, or configure oidc.person: sub")
-	case met && now.Sub(was.Kept) < accountLife:
+	case met && now.Sub(was.Kept) < accountLife && slices.Equal(was.Groups, groups):
 		return nil
 	}
-	x := account{Issuer: a.o.OIDC.Issuer, Subject: subject, Claim: a.o.OIDC.Person, Person: person, Kept: now.UTC()}
+	x := account{Issuer: a.o.OIDC.Issuer, Subject: subject, Claim: a.o.OIDC.Person, Person: person, Groups: groups, Kept: now.UTC()}
 	b, err := json.Marshal(accountRecord{&x})
 	if err != nil {
 		return err

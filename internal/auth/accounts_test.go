@@ -103,6 +103,7 @@ func (broken) Append(context.Context, []byte) error { return errors.New("disk fu
 // What holds is not refused because others behind the same address failed.
 func TestStrangersLockNobodyOut(t *testing.T) {
 	w := newWorld(t, nil)
+	w.met("ann@example.com", "sec")
 	text, _, err := w.NewToken(t.Context(), person("ann@example.com", w.now, auth.Operator), "ci", []auth.Role{auth.Operator}, time.Hour)
 	if err != nil {
 		t.Fatal(err)

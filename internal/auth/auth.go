@@ -38,6 +38,8 @@ type Identity struct {
 	Token  string    // id of the API token used, "" if none
 	At     time.Time // when the person last proved who they are; zero when nobody says so
 	CSRF   string    // what a form must send back as csrf; "" for tokens and the socket
+
+	key [32]byte // of the login or token
 }
 
 // freshFor is how old a login may be for a step that asks for a new one.
@@ -78,7 +80,8 @@ type Auth struct {
 	logins   map[[32]byte]login
 	tokens   map[[32]byte]*Token
 	failures map[string]failures
-	provider *provider // made at the first login
+	standing map[string]standing // of people of the provider
+	provider *provider           // made at the first login
 
 	sealer cipher.AEAD // of pending logins
 
@@ -124,7 +127,7 @@ func New(o Options) (*Auth, error) {
 		return nil, err
 	}
 	a := &Auth{
-		o: o, links: map[[32]byte]link{}, logins: map[[32]byte]login{}, tokens: map[[32]byte]*Token{}, failures: map[string]failures{},
+		o: o, links: map[[32]byte]link{}, logins: map[[32]byte]login{}, tokens: map[[32]byte]*Token{}, failures: map[string]failures{}, standing: map[string]standing{},
 		sealer: sealer, bySubject: map[string]account{}, byPerson: map[string]string{},
 	}
 	return a, a.load()
@@ -242,9 +245,11 @@ func (a *Auth) Identify(r *http.Request) (Identity, error) {
 		if !ok || len(h) > 1 {
 			return Identity{}, a.failed(r, nobody)
 		}
-		id, ok := a.bearer(token)
+		a.mu.Lock()
+		id, ok := a.bearer(digest(token))
+		a.mu.Unlock()
 		if !ok {
-			return Identity{}, a.failed(r, problem.New(problem.Unauthenticated, "the token does not hold", "It may have expired or been revoked."))
+			return Identity{}, a.failed(r, problem.New(problem.Unauthenticated, "the token does not hold", "It may have expired or been revoked, its owner may have lost the role, or not have logged in for 30 days."))
 		}
 		return id, nil
 	}
@@ -254,11 +259,45 @@ func (a *Auth) Identify(r *http.Request) (Identity, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l, ok := a.logins[digest(c.Value)]
-	if !ok || !a.o.Clock().Before(l.expires) {
+	id, ok := a.loggedIn(digest(c.Value))
+	if !ok {
 		return Identity{}, nobody
 	}
-	return l.Identity, nil
+	return id, nil
+}
+
+// loggedIn returns the person of a login, with the roles that they still have. The
+// caller holds mu.
+func (a *Auth) loggedIn(key [32]byte) (Identity, bool) {
+	l, ok := a.logins[key]
+	if !ok || !a.o.Clock().Before(l.expires) {
+		return Identity{}, false
+	}
+	id := l.Identity
+	id.key = key
+	if id.Kind == KindOIDC {
+		id.Roles = a.left(id.Person, id.Roles, 0)
+	}
+	return id, len(id.Roles) > 0
+}
+
+// Still returns an identity as it is now: an answer that goes on for long asks it
+// again, since a login ends, a token is revoked and a person loses a role meanwhile.
+func (a *Auth) Still(id Identity) (Identity, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ok := true
+	switch id.Kind {
+	case KindSocket:
+	case KindToken:
+		id, ok = a.bearer(id.key)
+	default:
+		id, ok = a.loggedIn(id.key)
+	}
+	if !ok {
+		return Identity{}, problem.New(problem.Unauthenticated, "the login or token has ended", "Log in again.")
+	}
+	return id, nil
 }
 
 // CheckForm refuses a form that the identity's own page did not make. Exact

@@ -141,6 +141,7 @@ func newWorld(t *testing.T, change func(*auth.OIDC)) *world {
 	})
 	mux.HandleFunc("GET /login/oidc/callback", func(rw http.ResponseWriter, r *http.Request) { fail(rw, w.Finish(rw, r)) })
 	mux.HandleFunc("GET /login/{token}", func(rw http.ResponseWriter, r *http.Request) { fail(rw, w.OpenLink(rw, r, r.PathValue("token"))) })
+	mux.HandleFunc("GET /logout", func(rw http.ResponseWriter, r *http.Request) { w.Logout(rw, r) })
 	mux.HandleFunc("/who", func(rw http.ResponseWriter, r *http.Request) {
 		id, err := w.Identify(r)
 		if err != nil {
@@ -403,8 +404,18 @@ func bearer(text string) *http.Request {
 	return r
 }
 
+// met has a person log in once with those groups.
+func (w *world) met(email string, groups ...string) {
+	w.t.Helper()
+	w.idp.QueueUser(user(email, groups...))
+	if status, body := w.get(w.browser(), "/login/oidc"); status != http.StatusOK {
+		w.t.Fatalf("%d %s", status, body)
+	}
+}
+
 func TestTokens(t *testing.T) {
 	w := newWorld(t, nil)
+	w.met("ann@example.com", "eng", "sec")
 	ann := person("ann@example.com", w.now, auth.Reviewer, auth.Approver)
 	text, made, err := w.NewToken(t.Context(), ann, "ci", []auth.Role{auth.Reviewer}, 24*time.Hour)
 	if err != nil {

@@ -211,7 +211,12 @@ func (a *Auth) answer(r *http.Request) (x pending, id Identity, err error) {
 	if err := t.Claims(&claims); err != nil {
 		return x, id, problem.Wrap(err, problem.LoginRefused, errLogin.Msg, errLogin.Hint)
 	}
-	if id, err = a.identity(claims); err != nil {
+	id, groups, err := a.identity(claims)
+	if err == nil && len(id.Roles) == 0 {
+		a.dropped(r.Context(), t.Subject, id.Person)
+		err = problem.New(problem.LoginRefused, "none of your groups has a role here", "ask who administers this node")
+	}
+	if err != nil {
 		return x, id, err
 	}
 	if x.Again != "" && id.Person != x.Again {
@@ -220,7 +225,7 @@ func (a *Auth) answer(r *http.Request) (x pending, id Identity, err error) {
 	if id.At, err = p.proved(claims, x, now); err != nil {
 		return x, id, err
 	}
-	return x, id, a.bind(r.Context(), t.Subject, id.Person)
+	return x, id, a.bind(r.Context(), t.Subject, id.Person, groups)
 }
 
 const (
@@ -255,35 +260,35 @@ func (p *provider) proved(claims map[string]any, x pending, now time.Time) (time
 	return x.Began, nil
 }
 
-// identity turns a verified token's claims into a person with roles.
-func (a *Auth) identity(claims map[string]any) (Identity, error) {
+// identity turns a verified token's claims into a person with roles, none if no
+// group of theirs has one, and returns the groups that have.
+func (a *Auth) identity(claims map[string]any) (Identity, []string, error) {
 	o := a.o.OIDC
 	person, _ := claims[o.Person].(string)
 	if o.Person == "email" {
 		if verified, _ := claims["email_verified"].(bool); !verified {
-			return Identity{}, problem.New(problem.LoginRefused, "the identity provider has not verified the address", "verify it there, or configure oidc.person: sub")
+			return Identity{}, nil, problem.New(problem.LoginRefused, "the identity provider has not verified the address", "verify it there, or configure oidc.person: sub")
 		}
 		person = strings.ToLower(person) // one mailbox, one person
 	}
 	switch {
 	case person == "" || len(person) > 200 || strings.ContainsFunc(person, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return Identity{}, problem.New(problem.LoginRefused, "the identity provider names nobody", "configure oidc.person")
+		return Identity{}, nil, problem.New(problem.LoginRefused, "the identity provider names nobody", "configure oidc.person")
 	case person == Local || person == "config":
 		// These names stand for nobody in receipts.
-		return Identity{}, problem.New(problem.LoginRefused, "a person cannot be called "+person, "configure oidc.person: sub")
+		return Identity{}, nil, problem.New(problem.LoginRefused, "a person cannot be called "+person, "configure oidc.person: sub")
 	}
-	var roles []Role
+	in := []string{}
 	for _, g := range groups(claims[o.Groups]) {
-		roles = append(roles, o.Roles[g]...)
-	}
-	if roles = known(roles); len(roles) == 0 {
-		return Identity{}, problem.New(problem.LoginRefused, "none of your groups has a role here", "ask who administers this node")
+		if len(o.Roles[g]) > 0 {
+			in = append(in, g)
+		}
 	}
 	shown, _ := claims["name"].(string)
 	if shown == "" {
 		shown = person
 	}
-	return Identity{Person: person, Name: shown, Roles: roles, Kind: KindOIDC}, nil
+	return Identity{Person: person, Name: shown, Roles: o.rolesOf(in), Kind: KindOIDC}, in, nil
 }
 
 func groups(v any) []string {
