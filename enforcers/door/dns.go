@@ -60,6 +60,10 @@ func question(raw []byte) (m *dns.Msg, rcode int, ok bool) {
 	if m.Unpack(raw) != nil || m.Response || len(m.Question) != 1 || len(m.Answer) > 0 || len(m.Ns) > 0 {
 		return nil, 0, false
 	}
+	// The library takes a question that breaks off before its type or class.
+	if m.Question[0].Qtype == dns.TypeNone || m.Question[0].Qclass == 0 {
+		return nil, 0, false
+	}
 	switch q := m.Question[0]; {
 	case m.Opcode != dns.OpcodeQuery:
 		return m, dns.RcodeNotImplemented, true
