@@ -72,5 +72,5 @@ func (a *API) loginPage(w http.ResponseWriter, r *http.Request) {
 		}
 		how = `<p><a href="/login/oidc?` + html.EscapeString(q.Encode()) + `">Log in</a></p><p>On the node's machine, <code>gatehouse login</code> prints a link.</p>`
 	}
-	fmt.Fprintf(w, `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Log in - Gatehouse</title></head><body><main><h1>Gatehouse</h1>%s</main></body></html>`, how)
+	fmt.Fprintf(w, `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"><title>Log in - Gatehouse</title></head><body><main><h1>Gatehouse</h1>%s</main></body></html>`, how)
 }
