@@ -141,11 +141,25 @@ const (
 	maxLogins = 1024
 )
 
-// Cookies.
+// Cookies, without what hostOnly adds to their names.
 const (
 	cookieName  = "gatehouse_login"
 	pendingName = "gatehouse_oidc"
 )
+
+// hostOnly before a cookie's name makes browsers take it only from the very host
+// that they send it back to, over TLS and for every path: another host of the same
+// domain can set none that passes for it. Browsers know it on https alone.
+const hostOnly = "__Host-"
+
+func (a *Auth) secure() bool { return strings.HasPrefix(a.o.URL, "https://") }
+
+func (a *Auth) cookieNamed(name string) string {
+	if a.secure() {
+		return hostOnly + name
+	}
+	return name
+}
 
 // random returns 256 random bits as text.
 func random() string {
@@ -222,12 +236,12 @@ func (a *Auth) start(w http.ResponseWriter, id Identity) bool {
 }
 
 func (a *Auth) cookie(name, value string, age int, site http.SameSite) *http.Cookie {
-	return &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: site, Secure: strings.HasPrefix(a.o.URL, "https://")}
+	return &http.Cookie{Name: a.cookieNamed(name), Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: site, Secure: a.secure()}
 }
 
 // Logout ends the request's login session.
 func (a *Auth) Logout(w http.ResponseWriter, r *http.Request) {
-	if c, err := r.Cookie(cookieName); err == nil {
+	if c, err := r.Cookie(a.cookieNamed(cookieName)); err == nil {
 		a.mu.Lock()
 		delete(a.logins, digest(c.Value))
 		a.mu.Unlock()
@@ -253,7 +267,7 @@ func (a *Auth) Identify(r *http.Request) (Identity, error) {
 		}
 		return id, nil
 	}
-	c, err := r.Cookie(cookieName)
+	c, err := r.Cookie(a.cookieNamed(cookieName))
 	if err != nil {
 		return Identity{}, nobody
 	}

@@ -177,7 +177,7 @@ func (a *Auth) Finish(w http.ResponseWriter, r *http.Request) error {
 
 func (a *Auth) answer(r *http.Request) (x pending, id Identity, err error) {
 	q := r.URL.Query()
-	c, err := r.Cookie(pendingName)
+	c, err := r.Cookie(a.cookieNamed(pendingName))
 	if err != nil {
 		return x, id, a.failed(r, errLogin)
 	}

@@ -63,7 +63,7 @@ func TestTokensFollowTheirOwner(t *testing.T) {
 			w.met(ann, "eng")
 			w.later(29 * day)
 		}, "[reviewer]"},
-		"back_again": {[]auth.Role{auth.Reviewer}, func(w *world) { refused(w, problem.LoginRefused, "sales"); w.met(ann, "eng") }, "[reviewer]"},
+		"back_again":                {[]auth.Role{auth.Reviewer}, func(w *world) { refused(w, problem.LoginRefused, "sales"); w.met(ann, "eng") }, "[reviewer]"},
 		"T-15_somebody_elses_login": {[]auth.Role{auth.Operator}, func(w *world) { w.met("bob@example.com", "sec"); w.met(ann, "eng") }, ""},
 	}
 	for name, c := range cases {
