@@ -97,8 +97,9 @@ func bodyError(err error) error {
 func (b *body) Close() error { return nil }
 
 // watchAfter is how long a request is under way before its client is watched.
-// Most are done by then, and watching costs as much as reading a request.
-const watchAfter = 50 * time.Millisecond
+// Most are done by then, on a node at its limit too, which is where it matters
+// that watching costs as much as reading a request.
+const watchAfter = 250 * time.Millisecond
 
 // startWatch will wait for the client to leave. It must be called with mu held
 // or before the body is shared, and only when nothing of the body is left to
