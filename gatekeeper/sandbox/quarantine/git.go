@@ -5,12 +5,15 @@ package quarantine
 import (
 	"bufio"
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -155,23 +158,37 @@ func (g git) stream(ids []string, f func(id string, size int64, r io.Reader) err
 	})
 }
 
-// changed lists the paths that commits change.
-func (g git) changed(commits []string) ([]string, error) {
+// maxPath bounds one path: no file system takes a longer one.
+const maxPath = 4096
+
+// changed lists the paths that commits change; most bounds how many different
+// ones, so that what a pack unfolds to is never held whole.
+func (g git) changed(commits []string, most int) ([]string, error) {
 	cmd := g.command("diff-tree", "--stdin", "--root", "-r", "-c", "--name-only", "--no-renames", "--no-commit-id", "-z")
-	var paths []string
+	seen := make(map[string]struct{})
 	err := piped(cmd, commits, func(out *bufio.Reader) error {
-		for {
-			path, err := out.ReadString(0)
-			if errors.Is(err, io.EOF) && path == "" {
-				return nil
+		paths := bufio.NewScanner(out)
+		paths.Buffer(make([]byte, 0, maxPath), maxPath+1)
+		paths.Split(func(data []byte, end bool) (int, []byte, error) {
+			if n := bytes.IndexByte(data, 0); n >= 0 {
+				return n + 1, data[:n], nil
 			}
-			if err != nil {
-				return err
+			if end && len(data) > 0 {
+				return 0, nil, errors.New("diff-tree broke off")
 			}
-			paths = append(paths, strings.TrimSuffix(path, "\x00"))
+			return 0, nil, nil
+		})
+		for paths.Scan() {
+			if seen[paths.Text()] = struct{}{}; len(seen) > most {
+				return refused(TooMany, "the push changes more than %d paths", most)
+			}
 		}
+		if errors.Is(paths.Err(), bufio.ErrTooLong) {
+			return refused(TooMany, "a path has more than %d bytes", maxPath)
+		}
+		return paths.Err()
 	})
-	return paths, err
+	return slices.Sorted(maps.Keys(seen)), err
 }
 
 // piped runs a command that reads ids and hands its output to f.
@@ -200,23 +217,85 @@ func piped(cmd *exec.Cmd, ids []string, f func(*bufio.Reader) error) error {
 	return nil
 }
 
-// collide refuses a folder with two names that a file system may take for one:
+// folder is what a tree holds, as far as it matters how much that unfolds to.
+type folder struct {
+	trees []string // ids of those in it
+	files int
+}
+
+// readTree refuses a folder with two names that a file system may take for one:
 // by case, or by the way accents are written.
-func collide(id string, tree []byte) error {
+func readTree(id string, tree []byte) (folder, error) {
+	var f folder
 	fold := cases.Fold()
 	seen := make(map[string]struct{})
 	for len(tree) > 0 {
-		_, rest, ok := bytes.Cut(tree, []byte(" "))
+		mode, rest, ok := bytes.Cut(tree, []byte(" "))
 		name, after, ok2 := bytes.Cut(rest, []byte{0})
 		if !ok || !ok2 || len(after) < 20 {
-			return refused(Broken, "tree %s", id)
+			return f, refused(Broken, "tree %s", id)
 		}
 		key := fold.String(norm.NFC.String(string(name)))
 		if _, twice := seen[key]; twice {
-			return refused(Colliding, "tree %s: %q", id, name)
+			return f, refused(Colliding, "tree %s: %q", id, name)
 		}
 		seen[key] = struct{}{}
+		if string(mode) == "40000" {
+			f.trees = append(f.trees, hex.EncodeToString(after[:20]))
+		} else {
+			f.files++
+		}
 		tree = after[20:]
+	}
+	return f, nil
+}
+
+// folders are the trees of the push by id.
+type folders map[string]folder
+
+// maxFolders bounds folders within folders: with names of one letter, a path of
+// more than maxPath bytes.
+const maxFolders = maxPath / 2
+
+// unfolded refuses trees that hold more than most files in all, when each is
+// looked into wherever it stands: ten folders that hold ten folders each ten times
+// over take a kilobyte, and no time or memory is enough for their files.
+func (f folders) unfolded(most int) error {
+	type size struct{ files, deep int }
+	sizes := make(map[string]size, len(f))
+	var of func(id string, level int) (size, error)
+	of = func(id string, level int) (size, error) {
+		if n, ok := sizes[id]; ok {
+			return n, nil
+		}
+		one, here := f[id]
+		if !here {
+			return size{files: 1}, nil // the repository's own
+		}
+		n := size{files: one.files}
+		for _, t := range one.trees {
+			if level >= maxFolders { // where this began may lie within others
+				return n, refused(TooDeep, "folders lie more than %d deep", maxFolders)
+			}
+			below, err := of(t, level+1)
+			if err != nil {
+				return n, err
+			}
+			n.files, n.deep = n.files+below.files, max(n.deep, below.deep+1)
+			switch {
+			case n.files > most:
+				return n, refused(TooMany, "the folders unfold to more than %d files", most)
+			case n.deep > maxFolders:
+				return n, refused(TooDeep, "folders lie more than %d deep", maxFolders)
+			}
+		}
+		sizes[id] = n
+		return n, nil
+	}
+	for id := range f {
+		if _, err := of(id, 0); err != nil {
+			return err
+		}
 	}
 	return nil
 }

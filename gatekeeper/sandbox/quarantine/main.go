@@ -97,6 +97,9 @@ func (i *inspection) run() (Report, error) {
 	return r, err
 }
 
+// maxHeld bounds what is held whole: a folder, a commit, a tag.
+const maxHeld = 32 << 20
+
 // unpack indexes the pack with fsck and holds every object against the limits.
 func (i *inspection) unpack() (Report, error) {
 	if err := i.git.index(filepath.Join(i.dir, PackFile), "push", true); err != nil {
@@ -114,7 +117,7 @@ func (i *inspection) unpack() (Report, error) {
 		i.types[o.id] = o.kind
 		r.Bytes += o.size
 		switch {
-		case o.size > i.q.Limits.Object:
+		case o.size > i.q.Limits.Object, o.kind != "blob" && o.size > maxHeld:
 			return r, refused(TooLarge, "object %s has %d bytes", o.id, o.size)
 		case r.Bytes > i.q.Limits.Total:
 			return r, refused(TooLarge, "the objects have more than %d bytes", i.q.Limits.Total)
@@ -137,8 +140,15 @@ func (i *inspection) unpack() (Report, error) {
 	if err := i.readCommits(i.commits); err != nil {
 		return r, err
 	}
-	err = i.git.contents(trees, func(id string, content []byte) error { return collide(id, content) })
+	all := make(folders, len(trees))
+	err = i.git.contents(trees, func(id string, content []byte) (err error) {
+		all[id], err = readTree(id, content)
+		return err
+	})
 	if err != nil {
+		return r, err
+	}
+	if err := all.unfolded(i.q.Limits.Objects); err != nil {
 		return r, err
 	}
 	return r, i.canaries(objects)
@@ -404,20 +414,15 @@ func (i *inspection) peel(id string) (string, error) {
 // or, for a merge, against every parent, so that what a merge brings unchanged
 // from one side is not its own change.
 func (i *inspection) changed() ([]string, error) {
-	paths := []string{}
-	if commits := slices.Concat(i.commits, i.unheld); len(commits) > 0 {
-		found, err := i.git.changed(commits)
-		if err != nil {
-			return nil, err
-		}
-		paths = append(paths, found...)
+	commits := slices.Concat(i.commits, i.unheld)
+	if len(commits) == 0 {
+		return []string{}, nil
 	}
-	slices.Sort(paths)
-	paths = slices.Compact(paths)
-	if len(paths) > i.q.Limits.Paths {
-		return nil, refused(TooMany, "the push changes %d paths", len(paths))
+	paths, err := i.git.changed(commits, i.q.Limits.Paths)
+	if paths == nil {
+		paths = []string{}
 	}
-	return paths, nil
+	return paths, err
 }
 
 func zeros(id string) bool { return strings.Trim(id, "0") == "" }

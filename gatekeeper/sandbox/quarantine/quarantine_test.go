@@ -8,6 +8,7 @@ import (
 	"crypto/sha1" //nolint:gosec // git's own checksum
 	"encoding/binary"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -196,6 +197,39 @@ func TestFindings(t *testing.T) {
 			tip := r.commit("b", strings.Repeat("b", 900<<10))
 			return pushed{r.pack([]string{tip}, nil), branch(none, tip)}
 		}, limits: quarantine.Limits{Object: 1 << 20, Total: 1 << 20}, want: quarantine.Report{Refused: quarantine.TooLarge}},
+		"bomb_of_zeros": {push: func(r *repo) pushed { // two megabytes, and half a gigabyte unpacked
+			pack, id := zeros(513 << 20)
+			return pushed{pack, branch(none, id)}
+		}, want: quarantine.Report{Refused: quarantine.TooLarge}},
+		"bomb_of_folders": {push: func(r *repo) pushed { // ten billion files in ten folders
+			entry := "100644 blob " + r.in("x", "hash-object", "-w", "--stdin")
+			for range 10 {
+				var level strings.Builder
+				for n := range 10 {
+					fmt.Fprintf(&level, "%s\t%d\n", entry, n)
+				}
+				entry = "040000 tree " + r.in(level.String(), "mktree")
+			}
+			tip := r.git("commit-tree", "-m", "x", strings.Fields(entry)[2])
+			return pushed{r.pack([]string{tip}, nil), branch(none, tip)}
+		}, want: quarantine.Report{Refused: quarantine.TooMany}},
+		"folders_too_deep": {push: func(r *repo) pushed {
+			tip := r.file(strings.Repeat("a/", 2100) + "f")
+			return pushed{r.pack([]string{tip}, nil), branch(none, tip)}
+		}, want: quarantine.Report{Refused: quarantine.TooDeep}},
+		"path_too_long": {push: func(r *repo) pushed {
+			tip := r.file(strings.Repeat(strings.Repeat("a", 200)+"/", 21) + "f")
+			return pushed{r.pack([]string{tip}, nil), branch(none, tip)}
+		}, want: quarantine.Report{Refused: quarantine.TooMany}},
+		"folder_too_large": {push: func(r *repo) pushed {
+			var tree strings.Builder
+			blob := strings.Repeat("x", 20)
+			for n := range 1_000_000 {
+				fmt.Fprintf(&tree, "100644 %07d\x00%s", n, blob)
+			}
+			id := r.in(tree.String(), "hash-object", "-w", "-t", "tree", "--stdin")
+			return pushed{r.objects(id), branch(none, id)}
+		}, want: quarantine.Report{Refused: quarantine.TooLarge}},
 		"too_many_objects": {push: func(r *repo) pushed {
 			tip := r.git("rev-parse", "HEAD")
 			return pushed{r.pack([]string{tip}, nil), branch(none, tip)}
@@ -227,6 +261,9 @@ func TestFindings(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
+			if name == "bomb_of_zeros" && testing.Short() {
+				t.Skip("short: unpacks half a gigabyte")
+			}
 			r := newRepo(t)
 			p := c.push(r)
 			question := quarantine.Question{Commands: p.commands, Limits: c.limits}
@@ -249,6 +286,30 @@ func TestFindings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// zeros is a pack of one blob of nothing but zeros.
+func zeros(n int64) (pack []byte, id string) {
+	var b bytes.Buffer
+	b.WriteString("PACK")
+	_ = binary.Write(&b, binary.BigEndian, []uint32{2, 1})
+	c := byte(3<<4 | n&15)
+	for size := n >> 4; size > 0; size >>= 7 {
+		b.WriteByte(c | 0x80)
+		c = byte(size & 0x7f)
+	}
+	b.WriteByte(c)
+	z, _ := zlib.NewWriterLevel(&b, zlib.BestSpeed)
+	sum := sha1.New() //nolint:gosec // git's own name
+	fmt.Fprintf(sum, "blob %d\x00", n)
+	block := make([]byte, 1<<20)
+	for left := n; left > 0; left -= int64(len(block)) {
+		_, _ = io.MultiWriter(z, sum).Write(block[:min(left, int64(len(block)))])
+	}
+	_ = z.Close()
+	end := sha1.Sum(b.Bytes()) //nolint:gosec // git's own checksum
+	b.Write(end[:])
+	return b.Bytes(), fmt.Sprintf("%x", sum.Sum(nil))
 }
 
 // deepDelta writes a pack whose last blob lies n deltas deep, and a commit of it.

@@ -120,6 +120,14 @@ func (r *repo) commit(path, content string) string {
 	return r.git("rev-parse", "HEAD")
 }
 
+// file commits one file to a branch without a past, whatever a file system would
+// say of its path.
+func (r *repo) file(path string) string {
+	r.t.Helper()
+	r.in("commit refs/heads/long\ncommitter t <t@example.com> 1700000000 +0000\ndata 1\nx\nM 100644 inline "+path+"\ndata 1\nx\n", "fast-import", "--quiet")
+	return r.git("rev-parse", "long")
+}
+
 // pack packs what leads to want and not to have.
 func (r *repo) pack(want, have []string, extra ...string) []byte {
 	r.t.Helper()
