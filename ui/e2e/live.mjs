@@ -29,7 +29,7 @@ async function shot(name) {
   for (const width of [1280, 400]) {
     await page.setViewportSize({ width, height: 1200 });
     for (const colorScheme of ["light", "dark"]) {
-      await page.emulateMedia({ colorScheme });
+      await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
       await page.screenshot({ path: `${process.env.SCREENSHOTS}/${name}-${width}-${colorScheme}.png` });
     }
   }
@@ -40,6 +40,7 @@ await page.goto(`${origin}/ui/sessions/${session}`);
 check(await newest() === 0, "the page does not begin with the opening");
 await tell("/deny/3");
 await shows(3);
+check(await page.textContent(".tally li:nth-child(2) strong") === "3", "the totals are older than the rows");
 await tell("/deny/500");
 await shows(503);
 check(await page.locator("#timeline tbody tr").count() === 200, "the page does not keep to its bound");
