@@ -71,7 +71,11 @@ func guardAnswer(resp *http.Response, to authority.Authority, t *tripwire, field
 	if fields {
 		t.fields, t.urls = looksInto(resp.Header.Get("Content-Type"))
 	}
-	return &guarded{ReadCloser: body, t: t}, nil
+	g := &guarded{ReadCloser: body, t: t, of: wide}
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		g.of = narrow
+	}
+	return g, nil
 }
 
 // looksInto says what to look for in an answer of a type: token fields in JSON,
@@ -248,17 +252,45 @@ func (t *tripwire) check(window []byte) (hold int, err error) {
 type guarded struct {
 	io.ReadCloser
 	t    *tripwire
+	of   *windows
 	buf  *[]byte // nil before the first read and after the last
 	out  []byte  // of buf: checked, to be given out
 	rest []byte  // of buf, behind out: waits for what follows
 	err  error
 }
 
-// windows are pooled: most answers are short. They hold nothing that the next
-// answer shows, since a reader is given only what was read for it.
-var windows = sync.Pool{New: func() any { b := make([]byte, windowSize); return &b }}
+// windows of one size are pooled: most answers are short. They hold nothing that
+// the next answer shows, since a reader is given only what was read for it.
+type windows struct {
+	size int
+	pool sync.Pool
+}
 
-const windowSize = 16 << 10
+// Streams of events are many and long, and their events short: a window is most
+// of what one of them holds on to.
+var (
+	wide   = &windows{size: 16 << 10}
+	narrow = &windows{size: 4 << 10}
+)
+
+// get returns a window of which half is left beside what may be held back.
+func (w *windows) get(held int) *[]byte {
+	if need := w.size/2 + held; need > w.size {
+		large := make([]byte, need)
+		return &large
+	}
+	if b, ok := w.pool.Get().(*[]byte); ok {
+		return b
+	}
+	b := make([]byte, w.size)
+	return &b
+}
+
+func (w *windows) put(b *[]byte) {
+	if len(*b) == w.size {
+		w.pool.Put(b)
+	}
+}
 
 func (g *guarded) Read(p []byte) (int, error) {
 	for len(g.out) == 0 {
@@ -267,11 +299,7 @@ func (g *guarded) Read(p []byte) (int, error) {
 			return 0, g.err
 		}
 		if g.buf == nil {
-			g.buf = windows.Get().(*[]byte)
-			if need := windowSize/2 + g.t.longest + maxMarker; need > len(*g.buf) {
-				large := make([]byte, need)
-				g.buf = &large
-			}
+			g.buf = g.of.get(g.t.longest + maxMarker)
 		}
 		held := copy(*g.buf, g.rest)
 		n, err := g.ReadCloser.Read((*g.buf)[held:])
@@ -294,8 +322,8 @@ func (g *guarded) Read(p []byte) (int, error) {
 
 // done gives the window back, once the reader has all of it.
 func (g *guarded) done() {
-	if g.buf != nil && len(*g.buf) == windowSize {
-		windows.Put(g.buf)
+	if g.buf != nil {
+		g.of.put(g.buf)
 	}
 	g.buf, g.rest = nil, nil
 }

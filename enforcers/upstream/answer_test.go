@@ -62,7 +62,7 @@ func TestTripwire(t *testing.T) {
 		} {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				text := strings.Repeat("before ", 3000) + form + " after"
-				g := &guarded{ReadCloser: io.NopCloser(read(strings.NewReader(text))), t: newTripwire(watching())}
+				g := &guarded{ReadCloser: io.NopCloser(read(strings.NewReader(text))), t: newTripwire(watching()), of: narrow}
 				got, err := io.ReadAll(g)
 				if string(problem.CodeOf(err)) != enforcers.CodeReflected {
 					t.Errorf("read %d bytes, %v", len(got), err)
@@ -94,7 +94,7 @@ func TestTripwirePasses(t *testing.T) {
 		if strings.Contains(all.String(), canary) {
 			t.Skip("holds the secret")
 		}
-		g := &guarded{ReadCloser: io.NopCloser(io.MultiReader(readers...)), t: newTripwire(watching())}
+		g := &guarded{ReadCloser: io.NopCloser(io.MultiReader(readers...)), t: newTripwire(watching()), of: narrow}
 		got, err := io.ReadAll(g)
 		if err != nil || string(got) != all.String() {
 			t.Fatalf("%q became %q, %v", all.String(), got, err)
@@ -106,7 +106,7 @@ func TestTripwirePasses(t *testing.T) {
 // with the read that brought it.
 func TestTripwireDoesNotDelay(t *testing.T) {
 	r, w := io.Pipe()
-	g := &guarded{ReadCloser: r, t: newTripwire(watching())}
+	g := &guarded{ReadCloser: r, t: newTripwire(watching()), of: narrow}
 	go func() {
 		_, _ = io.WriteString(w, "data: x\n\n")
 	}()
@@ -255,7 +255,7 @@ func TestTextDoesNotDelay(t *testing.T) {
 
 func TestGuardedPassesErrors(t *testing.T) {
 	broken := errors.New("broken")
-	g := &guarded{ReadCloser: io.NopCloser(io.MultiReader(strings.NewReader("canary-7f"), iotest.ErrReader(broken))), t: newTripwire(watching())}
+	g := &guarded{ReadCloser: io.NopCloser(io.MultiReader(strings.NewReader("canary-7f"), iotest.ErrReader(broken))), t: newTripwire(watching()), of: narrow}
 	got, err := io.ReadAll(g)
 	if string(got) != "canary-7f" || !errors.Is(err, broken) {
 		t.Errorf("%q %v", got, err)
