@@ -110,9 +110,10 @@ type leave struct {
 }
 
 func leaveOf(p *enforcers.Permit) leave {
+	ranges := p.Grant().Addresses
 	return leave{
-		to: p.To(), ranges: p.Grant().Addresses, life: p.Context(),
-		key: poolKey{session: p.Session(), to: p.To(), generation: p.Generation()},
+		to: p.To(), ranges: ranges, life: p.Context(),
+		key: poolKey{session: p.Session(), to: p.To(), ranges: spelled(ranges), generation: p.Generation()},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -200,7 +201,11 @@ const anyLength = 1<<63 - 1
 // RoundTrip sends one request and returns its answer once the head is there. An
 // error ends the connection, and so does an answer that is not read to its end.
 func (c *http1) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := wellFormed(r); err != nil {
+	err := wellFormed(r)
+	if err == nil && r.Context().Err() != nil {
+		err = context.Cause(r.Context()) // or it would be sent before the connection ends
+	}
+	if err != nil {
 		c.Release()
 		return nil, err
 	}
@@ -312,7 +317,7 @@ func (x *turn) end(whole bool) {
 	}
 	c := x.c
 	stopped := x.stop()
-	whole = whole && stopped && x.keep && (x.up == nil || x.up.over()) && c.r.Buffered() == 0
+	whole = whole && stopped && x.keep && (x.up == nil || x.up.over()) && c.r.Buffered() == 0 && !c.holds()
 	c.mu.Lock()
 	if whole && c.err == nil {
 		c.taken = false
@@ -328,6 +333,19 @@ func (x *turn) end(whole bool) {
 		_ = c.k.Close()
 	}
 	c.tell()
+}
+
+// holds reports whether TLS has something behind the answer, or an end of the
+// connection: it takes more from the socket than it hands out, and what it has is
+// seen by nobody who looks at the socket.
+func (c *http1) holds() bool {
+	if c.k.tls == nil {
+		return false
+	}
+	var b [1]byte
+	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // from the socket nothing more
+	_, err := c.nc.Read(b[:])
+	return !errors.Is(err, os.ErrDeadlineExceeded) || c.nc.SetReadDeadline(time.Time{}) != nil
 }
 
 // answer is the body of an answer.

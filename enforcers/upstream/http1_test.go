@@ -3,11 +3,13 @@ package upstream
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -311,5 +313,131 @@ func TestHTTP1Malformed(t *testing.T) {
 				t.Errorf("%v, %d bytes sent", err, k.k.sent.Load())
 			}
 		})
+	}
+}
+
+// TestHTTP1HeldByTLS: EG-52: what a server sends behind an answer is nobody's answer,
+// when TLS has it already and the socket shows nothing.
+func TestHTTP1HeldByTLS(t *testing.T) {
+	cert := httptest.NewUnstartedServer(nil)
+	cert.StartTLS()
+	t.Cleanup(cert.Close)
+	const planted = "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n"
+	for name, c := range map[string]struct {
+		size   int
+		behind []string // each a record of its own
+		joined bool     // the first with the answer in one record
+		again  bool
+	}{
+		"nothing":           {size: 2, again: true},
+		"EG-52_answer":      {size: 2, behind: []string{planted}},
+		"EG-52_after_large": {size: 12_000, behind: []string{planted}},
+		"EG-52_same_record": {size: 12_000, behind: []string{planted}, joined: true},
+		"EG-52_no_body":     {behind: []string{planted}},
+		"EG-52_half_a_head": {size: 2, behind: []string{"HTTP/1.1 2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, f := pair(t)
+			at := &atOnce{Conn: f.Conn}
+			s := tls.Server(at, cert.TLS.Clone())
+			k.k.tls = tls.Client(k.k, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test
+			k.nc = k.k.tls
+			done := make(chan error, 1)
+			go func() { done <- s.Handshake() }()
+			if err := errors.Join(k.k.tls.Handshake(), <-done); err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				r := bufio.NewReader(s)
+				for range 2 {
+					if _, err := http.ReadRequest(r); err != nil {
+						return
+					}
+					records := []string{fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", c.size, strings.Repeat("x", c.size))}
+					if records = append(records, c.behind...); c.joined {
+						records = []string{strings.Join(records, "")}
+					}
+					at.hold()
+					for _, record := range records {
+						_, _ = io.WriteString(s, record)
+					}
+					_ = at.release()
+				}
+			}()
+			for range 2 {
+				resp, err := k.RoundTrip(newAsk(t, "GET", nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				b := make([]byte, c.size)
+				if _, err := io.ReadFull(resp.Body, b); err != nil {
+					t.Fatal(err)
+				}
+				if n, err := resp.Body.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+					t.Fatal(n, err)
+				}
+				if again := k.Available() == 1 && k.Reserve() == nil; again != c.again {
+					t.Fatalf("can be used again: %t", again)
+				}
+				if !c.again {
+					return
+				}
+			}
+		})
+	}
+}
+
+// atOnce sends what is written meanwhile in one piece.
+type atOnce struct {
+	net.Conn
+	held    []byte
+	holding bool
+}
+
+func (c *atOnce) hold() { c.holding = true }
+
+func (c *atOnce) release() error {
+	_, err := c.Conn.Write(c.held)
+	c.held, c.holding = nil, false
+	return err
+}
+
+func (c *atOnce) Write(b []byte) (int, error) {
+	if !c.holding {
+		return c.Conn.Write(b)
+	}
+	c.held = append(c.held, b...)
+	return len(b), nil
+}
+
+// TestHTTP1Ended: nothing is sent for a caller who has gone already.
+func TestHTTP1Ended(t *testing.T) {
+	k, _ := pair(t)
+	cause := errors.New("revoked")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	if _, err := k.RoundTrip(newAsk(t, "GET", nil).WithContext(ctx)); !errors.Is(err, cause) || k.k.sent.Load() != 0 || k.Available() != 1 {
+		t.Errorf("%v, %d bytes sent", err, k.k.sent.Load())
+	}
+}
+
+// TestConnCountsFirst: bytes on their way are not said to be none.
+func TestConnCountsFirst(t *testing.T) {
+	ours, theirs := net.Pipe()
+	k := &conn{Conn: ours, stop: func() bool { return true }}
+	wrote := make(chan int, 1)
+	go func() {
+		n, _ := k.Write([]byte("hello"))
+		wrote <- n
+	}()
+	if _, err := io.ReadFull(theirs, make([]byte, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if k.sent.Load() == 0 {
+		t.Error("two bytes are there, and none was sent")
+	}
+	_ = theirs.Close()
+	if n := <-wrote; uint64(n) != k.sent.Load() {
+		t.Errorf("%d bytes sent, counted %d", n, k.sent.Load())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,12 +14,22 @@ import (
 )
 
 // poolKey says who may reuse a connection: the same session, going to the same
-// authority, under the same policy. A connection's address is pinned when it
-// is opened and never looked up again, so reuse needs no new check (EG-35).
+// authority, under the same policy and a rule that opens the same addresses. A
+// connection's address is pinned when it is opened and never looked up again, so
+// reuse needs no new check (EG-35).
 type poolKey struct {
 	session    string
 	to         authority.Authority
+	ranges     string // the rule's addresses: a would-block, which has none, goes to public ones alone
 	generation uint64
+}
+
+func spelled(ranges []netip.Prefix) string {
+	var b []byte
+	for _, p := range ranges {
+		b = append(p.AppendTo(b), ' ')
+	}
+	return string(b)
 }
 
 // pool holds the HTTP connections, in use or idle.
