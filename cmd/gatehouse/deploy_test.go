@@ -124,7 +124,7 @@ func TestUnit(t *testing.T) {
 			t.Errorf("the unit does not say why it has no %s", name)
 		}
 	}
-	for name, want := range map[string]string{"Delegate": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "RuntimeDirectory": "gatehouse", "Restart": "on-failure"} {
+	for name, want := range map[string]string{"Delegate": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "RuntimeDirectory": "gatehouse", "Restart": "on-failure", "UMask": "0077"} {
 		if set[name] != want {
 			t.Errorf("%s=%s, want %s", name, set[name], want)
 		}
@@ -141,7 +141,7 @@ func TestUnit(t *testing.T) {
 }
 
 // asService is a shell that starts "$@" as the unit would: ProtectSystem=strict
-// and ProtectHome by mounts, RuntimeDirectory, the capability bounding set, no_new_privs. more is a
+// and ProtectHome by mounts, RuntimeDirectory, UMask, the capability bounding set, no_new_privs. more is a
 // line for what the unit leaves out. $STATE stays writable; the test's own binary
 // lies in /tmp, so that stays too.
 func asService(t *testing.T, more string) string {
@@ -169,11 +169,11 @@ for d in /usr /etc /boot /opt /srv; do if [ -d $d ]; then mount --bind $d $d; mo
 [ ! -d /home ] || mount -t tmpfs -o ro,mode=0755 tmpfs /home
 mount --bind "$STATE" "$STATE"
 mount -o remount,bind,rw "$STATE"
-` + more + "\nexec setpriv --bounding-set " + strings.Join(caps, ",") + ` --no-new-privs "$@"`
+` + more + "\numask 0077\nexec setpriv --bounding-set " + strings.Join(caps, ",") + ` --no-new-privs "$@"`
 }
 
 // TestUnderServiceRestrictions stands for a systemd where none runs: the live
-// probe, in a real sandbox, under the unit's restrictions; and three directives
+// probe, in a real sandbox, under the unit's restrictions; and two directives
 // of which the unit says that no sandbox starts with them.
 func TestUnderServiceRestrictions(t *testing.T) {
 	dir := nodeDir(t)
@@ -190,7 +190,6 @@ func TestUnderServiceRestrictions(t *testing.T) {
 		"as_the_unit_says":      {"", `"check":"probe","level":"ok"`},
 		"ProtectKernelTunables": {"mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys", "bwrap: Can't "},
 		"ProcSubset":            {"mount -t proc -o subset=pid proc /proc", "bwrap: Can't "},
-		"UMask":                 {"umask 0077", "bwrap: Can't "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.Command("unshare", "--mount", "/bin/sh", "-c", asService(t, c.more), "sh", binary, "-c", filepath.Join(dir, "gatehouse.yaml"), "doctor", "-o", "ndjson")
@@ -204,6 +203,27 @@ func TestUnderServiceRestrictions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestServeClosesItsUmask, whichever one it is started with, and a session reads
+// what was written for it.
+func TestServeClosesItsUmask(t *testing.T) {
+	n := newLiveNode(t, "", sleeper("0"))
+	n.pre = []string{"/bin/sh", "-c", `umask 0; exec "$@"`, "sh"}
+	n.start()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(status, []byte("\nUmask:\t0077\n")) {
+		t.Errorf("the node's umask is open:\n%s", status)
+	}
+	ids := n.deliver(failure(1))
+	n.settled(ids...)
+	if s := n.sessions()[0]; s.State != "ended" || s.Reason != "no_effect" {
+		t.Errorf("the session: %+v", s)
+	}
+	n.stop()
 }
 
 // TestSessionUnderServiceRestrictions is a whole hard session under them: started,

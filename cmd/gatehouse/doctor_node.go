@@ -135,7 +135,7 @@ var serviceCaps = []uintptr{
 // notInUnit are the directives with which no sandbox starts, or with which one
 // starts and something else is lost.
 var notInUnit = []string{
-	"ProtectKernelTunables", "ProcSubset", "UMask", "RestrictNamespaces", "MemoryDenyWriteExecute", "PrivateUsers", "ProtectControlGroups",
+	"ProtectKernelTunables", "ProcSubset", "RestrictNamespaces", "MemoryDenyWriteExecute", "PrivateUsers", "ProtectControlGroups",
 	"ProtectProc", "SystemCallFilter", "RestrictSUIDSGID", "PrivateDevices",
 }
 

@@ -58,6 +58,7 @@ func (c *cli) serveCommand() *cobra.Command {
 			if err != nil {
 				return usage(err.Error(), "use --log text or --log json")
 			}
+			closeUmask()
 			spareProcessor()
 			n, err := start(cmd.Context(), cfg, nodeOptions{dev: dev, log: log})
 			if err != nil {

@@ -31,7 +31,9 @@ type Inbox struct {
 // NewInbox makes the folder dir, which is shown inside as the path inside.
 func NewInbox(dir, inside string) (*Inbox, error) {
 	// Its parent is closed to everybody else; the agent is another user.
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(dir, "README"), []byte(inboxReadme), 0o644)); err != nil {
+	readme := filepath.Join(dir, "README")
+	err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755), os.WriteFile(readme, []byte(inboxReadme), 0o644), os.Chmod(readme, 0o644))
+	if err != nil {
 		return nil, fmt.Errorf("couldn't make the inbox: %w", err)
 	}
 	return &Inbox{dir: dir, inside: inside, left: maxInbox}, nil

@@ -82,10 +82,28 @@ func (n *Notary) complain(dir string, err error) {
 	}
 }
 
+// openFolder makes a folder, and those above it, for everybody to read, as what is
+// kept is to be served: under the node's own umask they would be closed.
+func openFolder(dir string) error {
+	err := os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = openFolder(filepath.Dir(dir)); err == nil {
+			err = os.Mkdir(dir, 0o755)
+		}
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil // not a folder: the file below it says so
+	}
+	if err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o755)
+}
+
 // put writes a file so that a reader sees it whole or not at all.
 func (k *keeper) put(name string, b []byte) error {
 	path := filepath.Join(k.dir, filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := openFolder(filepath.Dir(path)); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-")

@@ -186,7 +186,8 @@ func (u *unpacker) inside(dir string) (string, error) {
 		default:
 			fi, err := u.root.Lstat(next)
 			if errors.Is(err, fs.ErrNotExist) {
-				if err := u.root.Mkdir(next, 0o755); err != nil {
+				// Not left to the node's umask: another user reads it.
+				if err := errors.Join(u.root.Mkdir(next, 0o755), u.root.Chmod(next, 0o755)); err != nil {
 					return "", err
 				}
 				at = next

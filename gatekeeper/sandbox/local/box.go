@@ -126,6 +126,9 @@ func (b *box) prepare() (err error) {
 	if err := makeEtc(b.layout.etc, b.spec.Rootfs, b.spec.Trust, b.socket != ""); err != nil {
 		return err
 	}
+	if err := errors.Join(readable(b.layout.files), readable(b.layout.etc)); err != nil {
+		return fmt.Errorf("session folder: %w", err)
+	}
 	if b.spec.Rootfs != "host" && !p.init.static {
 		return problem.New(problem.SandboxFailed, "gatehouse-init needs the host's libraries, which this rootfs does not have", "build with CGO_ENABLED=0 (make build)")
 	}

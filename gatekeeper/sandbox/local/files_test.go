@@ -222,6 +222,7 @@ func TestRootfsFolder(t *testing.T) {
 	if err := os.Symlink("usr/bin", filepath.Join(root, "bin")); err != nil {
 		t.Fatal(err)
 	}
+	open(t, root)
 	p, _ := provider(t)
 	b := start(t, p, sandbox.Spec{Rootfs: root, Argv: []string{"agent"}}, nil)
 	report, err := b.Probe(t.Context())

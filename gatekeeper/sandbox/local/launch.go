@@ -5,6 +5,7 @@ package local
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,6 +101,12 @@ func onOwnThread(f func()) {
 }
 
 func (l *launch) run() (*exec.Cmd, error) {
+	// The node's umask is closed. That of the agent, and of what bubblewrap makes
+	// for it, is what programs expect; it belongs to the thread from here on.
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return nil, fmt.Errorf("umask of its own: %w", err)
+	}
+	unix.Umask(0o022)
 	if l.sources.staged {
 		if err := l.sources.mount(); err != nil {
 			return nil, err
@@ -126,6 +133,23 @@ func (l *launch) run() (*exec.Cmd, error) {
 		return nil, err
 	}
 	return cmd, nil
+}
+
+// readable opens what the node wrote for a sandbox to the user inside, who is
+// another one; links stay as they are. The modes given when files are made do not
+// do that under a closed umask.
+func readable(dir string) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			return os.Chmod(path, 0o755)
+		case d.Type().IsRegular():
+			return os.Chmod(path, 0o644)
+		}
+		return nil
+	})
 }
 
 // mount gives the calling thread a mount namespace in which the stage holds the

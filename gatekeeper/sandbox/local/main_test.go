@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"gatehouse/gatekeeper/sandbox"
 	_ "gatehouse/gatekeeper/sandbox/initd" // a change of what runs inside outdates cached results
@@ -57,6 +58,8 @@ func testMain(m *testing.M) int {
 			return 1
 		}
 	}
+	// Every test runs under the umask that serve sets.
+	unix.Umask(0o077)
 	code := m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
@@ -92,7 +95,8 @@ func TestAsOrdinaryUser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "tmp"), 0o700), os.Chown(filepath.Join(dir, "tmp"), uid, uid)); err != nil {
+	open(t, dir)
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "tmp"), 0o700), os.Chown(filepath.Join(dir, "tmp"), uid, uid)); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"-test.v", "-test.timeout=10m"}
@@ -111,6 +115,20 @@ func TestAsOrdinaryUser(t *testing.T) {
 		t.Fatalf("as uid %d: %v\n%s", uid, err, failures(string(out)))
 	}
 	t.Logf("as uid %d: %d tests ran", uid, strings.Count(string(out), "--- PASS"))
+}
+
+// open lets every user read what a test has made: sessions run under another one.
+func open(t *testing.T, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.IsDir() && !d.Type().IsRegular() {
+			return err
+		}
+		return os.Chmod(path, 0o755)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // failures leaves out of a verbose run what passed: a log that is cut would

@@ -53,9 +53,7 @@ func TestMountedSockets(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, "deep"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Chmod(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			open(t, dir)
 			c.plant(t, dir)
 			d := openDoor(t, refuse)
 			report := probe(t, sandbox.Spec{Witness: d, Mounts: []sandbox.Mount{{Source: dir, Path: "/opt/tools"}}}, d)

@@ -17,6 +17,7 @@ func TestMountsAreReadOnly(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "tool"), []byte("hello from the host\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	open(t, dir)
 	if err := os.Chmod(dir, 0o777); err != nil { // writable for everybody, and still not from inside
 		t.Fatal(err)
 	}

@@ -247,7 +247,7 @@ func (p *podman) root(b *box, bind func(source, at, options string), src *source
 		}
 	}
 	for _, path := range owned {
-		if err := errors.Join(os.Mkdir(path, 0o755), os.Lchown(path, int(b.user), int(b.user))); err != nil {
+		if err := errors.Join(os.Mkdir(path, 0o755), os.Chmod(path, 0o755), os.Lchown(path, int(b.user), int(b.user))); err != nil {
 			return "", fmt.Errorf("root folder: %w", err)
 		}
 	}

@@ -37,6 +37,16 @@ gatehouse
 	}
 }
 
+// TestUmask: the agent has the umask that programs expect, whatever the node's is,
+// and reads what was written for it.
+func TestUmask(t *testing.T) {
+	r := run(t, sandbox.Spec{Files: map[string][]byte{"event.json": []byte("{}")}}, nil,
+		"umask; touch f; stat -c %a f /gatehouse /gatehouse/event.json /etc /etc/passwd /etc/ssl/certs; ls / >/dev/null && echo listed")
+	if want := "0022\n644\n755\n644\n755\n644\n755\nlisted\n"; r.out != want {
+		t.Errorf("output:\n%s\nwant:\n%s", r.out, want)
+	}
+}
+
 func TestKernelUserIsNeverRoot(t *testing.T) {
 	p, o := provider(t)
 	b := start(t, p, sandbox.Spec{Argv: []string{"/bin/sh", "-c", "touch /workspace/mine /home/agent/mine /tmp/mine /gatehouse/out/mine"}}, nil)

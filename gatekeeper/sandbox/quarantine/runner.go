@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -45,10 +46,14 @@ func (q *Runner) Inspect(ctx context.Context, j Job) (Report, error) {
 		return Report{}, err
 	}
 	// Read inside by a user that is not this one.
-	if err := os.WriteFile(filepath.Join(j.Dir, questionFile), raw, 0o644); err != nil {
+	question, pack := filepath.Join(j.Dir, questionFile), filepath.Join(j.Dir, PackFile)
+	if err := os.WriteFile(question, raw, 0o644); err != nil {
 		return Report{}, err
 	}
-	if err := os.Chmod(j.Dir, 0o755); err != nil {
+	if err := errors.Join(os.Chmod(question, 0o644), os.Chmod(j.Dir, 0o755)); err != nil {
+		return Report{}, err
+	}
+	if err := os.Chmod(pack, 0o644); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Report{}, err
 	}
 	timeout := q.Timeout
