@@ -71,7 +71,7 @@ func (r *Review) Ready(ctx context.Context, name string) (Readiness, error) {
 	item("triggers", len(out.Never) == 0, "every trigger was seen", "never seen: "+strings.Join(out.Never, "; "), "/ui/events")
 	quiet := int(now.Sub(newest).Hours() / 24)
 	item("quiet", newest.IsZero() || quiet >= quietDays, fmt.Sprintf("no new group in %d days", quietDays), fmt.Sprintf("the newest group appeared %s ago, and %d quiet days are asked for", plural(quiet, "day"), quietDays), page)
-	item("decided", open == 0, "every group is decided", plural(open, "group")+" neither allowed nor marked", page+"+status:new")
+	item("decided", open == 0, "every group is decided", plural(open, "group")+" neither allowed nor marked", page+undecidedTerms)
 	unexplained := r.unexplained(b, sim)
 	item("replayed", unexplained == 0 && out.Sessions > 0, "judged again in hard mode, nothing unexplained is refused", "judged again in hard mode, refused and marked by nobody: "+plural(unexplained, "group"), "/ui/bundles/"+name)
 	faults, broken := r.health(name)
@@ -150,6 +150,10 @@ func stale(sim Simulation) map[string]bool {
 	}
 	return out
 }
+
+// undecidedTerms is what undecided counts, in the words of the list's search.
+// The list also has what the version in force allows by now.
+const undecidedTerms = "+status:new+implied:false+own:false+verdict:would_block"
 
 // undecided counts the groups that a person has yet to decide, and when the
 // newest of all appeared.

@@ -3,7 +3,9 @@ package review_test
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -227,6 +229,10 @@ func TestSimulate(t *testing.T) {
 
 func TestReady(t *testing.T) {
 	w := played(t)
+	under := w.session(w.event("issue_comment"), "fix", "member")
+	under.tunnels("registry.example.net")
+	under.tries("GET", "registry.example.net", "/left-pad/1234567")
+	under.ends("completed")
 	items := func(r *review.Review) (map[string]bool, review.Readiness) {
 		t.Helper()
 		got, err := r.Ready(t.Context(), "fix")
@@ -242,6 +248,16 @@ func TestReady(t *testing.T) {
 			// A list is narrowed by q and nothing else: another name would show every session.
 			if _, query, ok := strings.Cut(i.Link, "?"); ok && !strings.HasPrefix(query, "q=bundle:fix") {
 				t.Errorf("item %s leads to %s", i.ID, i.Link)
+			} else if i.ID == "decided" && !i.OK {
+				// The list has what was counted, neither less nor more.
+				values, err := url.ParseQuery(query)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p, err := r.Groups(t.Context(), values.Get("q"), "", "", 0)
+				if n, _, _ := strings.Cut(i.Text, " "); err != nil || n != strconv.Itoa(len(p.Items)) {
+					t.Errorf("%q leads to %d groups, %v", i.Text, len(p.Items), err)
+				}
 			}
 		}
 		return out, got
@@ -251,7 +267,7 @@ func TestReady(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	if ready.Ready || ready.Expect != "promoted now it would have stopped 5 of 5 sessions" || !slices.Equal(ready.Never, []string{"github main push.*"}) {
+	if ready.Ready || ready.Expect != "promoted now it would have stopped 6 of 6 sessions" || !slices.Equal(ready.Never, []string{"github main push.*"}) {
 		t.Errorf("ready %v, %q, never %v", ready.Ready, ready.Expect, ready.Never)
 	}
 
@@ -286,7 +302,7 @@ func TestReady(t *testing.T) {
 			t.Errorf("%s does not hold: %+v", id, ready.Items)
 		}
 	}
-	if !ready.Ready || ready.Sessions != 6 {
+	if !ready.Ready || ready.Sessions != 7 {
 		t.Errorf("ready %v after %d sessions", ready.Ready, ready.Sessions)
 	}
 }

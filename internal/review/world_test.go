@@ -241,6 +241,20 @@ func (a *agent) tries(method, host, path string) receipts.Hash {
 	return d.Receipt
 }
 
+// tunnels plays the connection under requests of a host.
+func (a *agent) tunnels(host string) {
+	a.w.t.Helper()
+	to, err := authority.New("tcp", host, 443)
+	if err != nil {
+		a.w.t.Fatal(err)
+	}
+	act := a.gate.Action(enforcers.NetConnect)
+	act.Connect = &enforcers.Connect{To: to}
+	if p, _ := a.gate.Decide(a.w.t.Context(), act); p != nil {
+		p.Done(enforcers.Outcome{Effect: enforcers.Forwarded})
+	}
+}
+
 func (a *agent) ends(reason string) {
 	a.w.t.Helper()
 	for _, f := range a.done {
