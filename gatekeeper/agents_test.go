@@ -49,22 +49,25 @@ func TestScriptedAgents(t *testing.T) {
 		args           []string // all of them, "TASK" for the task
 		env            []string
 	}{
-		"claude-code": {"claude", "claude-sonnet-4-6", []string{"-p", "--dangerously-skip-permissions", "--model", "claude-sonnet-4-6", "--", "TASK"}, []string{
+		"claude-code": {"claude", "claude-sonnet-4-6", []string{
+			"-p", "--dangerously-skip-permissions", "--mcp-config", `{"mcpServers":{"gatehouse":{"type":"http","url":"http://gatehouse.internal/mcp"}}}`,
+			"--model", "claude-sonnet-4-6", "--", "TASK",
+		}, []string{
 			"ANTHROPIC_BASE_URL=http://gatehouse.internal/m/a", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS=1",
 			"ANTHROPIC_DEFAULT_HAIKU_MODEL=claude-sonnet-4-6",
 		}},
 		"codex": {"codex", "gpt-5.5", []string{
-			"exec", "-c", "model_provider=gatehouse", "-c",
+			"exec", "-c", `mcp_servers.gatehouse={url="http://gatehouse.internal/mcp"}`, "-c", "model_provider=gatehouse", "-c",
 			`model_providers.gatehouse={name="gatehouse",base_url="http://gatehouse.internal/m/o/v1",env_key="OPENAI_API_KEY",wire_api="responses"}`,
 			"-m", "gpt-5.5", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check", "-c", "check_for_update_on_startup=false",
 			"-c", "analytics.enabled=false", "-c", "features.plugins=false", "-c", "features.apps=false", "-c", "web_search=disabled", "--", "TASK",
 		}, []string{"OPENAI_API_KEY=gatehouse_ph_o"}},
 		"gemini": {"gemini", "gemini-3.1-pro-preview", []string{"--approval-mode=yolo", "--model", "gemini-3.1-pro-preview", "--prompt", "TASK"}, []string{
 			"GOOGLE_GEMINI_BASE_URL=http://gatehouse.internal/m/g", "GEMINI_SANDBOX=false",
-			`settings {"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"security":{"auth":{"selectedType":"gemini-api-key"}}}`,
+			`settings {"general":{"enableAutoUpdate":false},"privacy":{"usageStatisticsEnabled":false},"security":{"auth":{"selectedType":"gemini-api-key"}},"mcpServers":{"gatehouse":{"httpUrl":"http://gatehouse.internal/mcp","trust":true}}}`,
 		}},
 		"opencode": {"opencode", "claude-sonnet-4-6", []string{"run", "--model", "anthropic/claude-sonnet-4-6", "--", "TASK"}, []string{
-			"OPENCODE_CONFIG_CONTENT=" + openCodeSettings + `,"small_model":"anthropic/claude-sonnet-4-6"}`,
+			"OPENCODE_CONFIG_CONTENT=" + openCodeSettings + `,"mcp":{"gatehouse":{"type":"remote","url":"http://gatehouse.internal/mcp","oauth":false}},"small_model":"anthropic/claude-sonnet-4-6"}`,
 		}},
 	}
 	for name, a := range agents {
@@ -197,5 +200,36 @@ func TestTrialOfACommand(t *testing.T) {
 	spec := Trial(&bundle.Bundle{Session: bundle.Session{Agent: bundle.Agent{Name: bundle.AgentCommand, Argv: []string{"mine", "x"}}}})
 	if got := spec.Argv[len(spec.Argv)-1]; got != "mine" {
 		t.Errorf("argv %q", spec.Argv)
+	}
+}
+
+// TestNoMCP: a bundle can keep its agent from being told of Gatehouse's MCP
+// server; nothing else of how it starts changes.
+func TestNoMCP(t *testing.T) {
+	said := func(agent string, off bool) string {
+		b := &bundle.Bundle{Session: bundle.Session{Agent: bundle.Agent{Name: agent}, NoMCP: off}}
+		spec := sandbox.Spec{}
+		equip(&spec, b)
+		return fmt.Sprint(argv(b, "fix it"), spec.Env)
+	}
+	for agent := range presets {
+		if on, off := said(agent, false), said(agent, true); !strings.Contains(on, mcpServer) || strings.Contains(off, mcpServer) || strings.Contains(off, "--mcp-config") {
+			t.Errorf("%s is told\n%s\nand without\n%s", agent, on, off)
+		}
+	}
+	// Of the two that are scripts the second argument decides.
+	for agent, script := range map[string]string{"codex": codexScript, "gemini": geminiScript} {
+		for _, url := range []string{"", mcpServer} {
+			home := t.TempDir()
+			if err := os.WriteFile(filepath.Join(home, agent), []byte("#!/bin/sh\necho \"$@\"\ncat \"$HOME/.gemini/settings.json\" 2>/dev/null || true\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", script, agent, "fix it", url)
+			cmd.Env = []string{"HOME=" + home, "PATH=" + home + ":/usr/bin:/bin"}
+			out, err := cmd.CombinedOutput()
+			if err != nil || strings.Contains(string(out), "mcp") != (url != "") {
+				t.Errorf("%s with %q: %v\n%s", agent, url, err, out)
+			}
+		}
 	}
 }

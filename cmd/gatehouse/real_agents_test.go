@@ -264,6 +264,12 @@ func (w *agentWorld) done(out string) {
 	if len(w.model.tasks) == 0 || !strings.Contains(w.model.tasks[0], "CI failed on acme/shop, run 42.") {
 		w.t.Errorf("the agent did not say its task: %.2000q", w.model.tasks)
 	}
+	// It was told of Gatehouse's MCP server, asked for its tools, and offers them to
+	// its model. Codex offers them by a search of its own, and these only when there
+	// is a server to search.
+	if asked := w.model.log(); !strings.Contains(asked, "describe_session") && !strings.Contains(asked, "list_mcp_resources") {
+		w.t.Errorf("the model was offered no tool of Gatehouse's:\n%s", asked)
+	}
 	if !strings.Contains(out, "the hint was: ") {
 		w.t.Errorf("no hint reported:\n%s", out)
 	}

@@ -122,6 +122,8 @@ type Session struct {
 	OnStart []string `yaml:"on_start,omitempty" validate:"unique,dive,operation"`
 	// OnEnd lists operations that Gatehouse runs when the session has ended, however it ended.
 	OnEnd []string `yaml:"on_end,omitempty" validate:"unique,dive,operation"`
+	// NoMCP keeps the preset from telling its agent of Gatehouse's MCP server. The server is at the door all the same.
+	NoMCP bool `yaml:"no_mcp,omitempty"`
 }
 
 // Workspace is the session's working folder.

@@ -57,9 +57,10 @@ const zeros64 = "000000000000000000000000000000000000000000000000000000000000000
 
 // notAuthority are the fields that Covers leaves out on purpose.
 var notAuthority = map[string]string{
-	"name":          "bundles of any name are compared",
-	"session.agent": "runs inside under the same limits",
-	"session.task":  "tells the agent what to do, gives it nothing to do it with",
+	"name":           "bundles of any name are compared",
+	"session.agent":  "runs inside under the same limits",
+	"session.task":   "tells the agent what to do, gives it nothing to do it with",
+	"session.no_mcp": "the server is at the door all the same",
 }
 
 // widened makes each field of full larger in one way; full must not cover the
