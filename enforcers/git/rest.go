@@ -105,6 +105,8 @@ func (h *host) gitHubListed(tail string) bool {
 		return false // an escape could be another path to the host
 	case h.Static && leadsElsewhere(segments):
 		return false
+	case segments[0] == "branches" && slices.Contains(segments[min(2, len(segments)):], "protection"):
+		return false // who may push, and what an administrator made them do
 	case readable[segments[0]]:
 		return true
 	case segments[0] == "actions" && len(segments) > 1 && readableActions[segments[1]]:
