@@ -48,6 +48,9 @@ func (r *resolver) lookup(ctx context.Context, host string) ([]netip.Addr, error
 	}()
 	addrs, err := r.query(ctx, host, dns.TypeA)
 	a := <-six
+	if err != nil && a.err != nil && err.Error() == a.err.Error() {
+		a.err = nil // said once
+	}
 	if err := errors.Join(err, a.err); err != nil {
 		return nil, err
 	}
