@@ -51,6 +51,7 @@ var hints = map[string]string{
 	CodeField:                        "The field or block type is not in the closed list; see docs/models.md.",
 	CodeTool:                         "Tools that the provider runs are closed; use tools that run in the session.",
 	CodeSource:                       "Send the content inline, or ask for the URL's host to be listed in the egress rules.",
+	CodeFetch:                        "The URL did not answer with an image (PNG, JPEG, GIF, WebP) or a PDF of at most 20 MiB; send the content inline.",
 	CodeMedia:                        "Audio, video and image output are not priced; send text, images or documents.",
 	CodeBeta:                         "Ask the operator to list the beta feature in the connection's betas.",
 	CodePlace:                        "Use the connection's own project and location.",

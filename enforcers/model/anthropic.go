@@ -11,17 +11,17 @@ var cacheControl = func(r *request, v *value) {
 	obj(fields{"type": aText, "ttl": aText, "scope": aText})(r, v)
 }
 
-var anthropicImage = block(map[string]fields{
+var anthropicImage = anthropicSource(block(map[string]fields{
 	"base64": {"type": aText, "media_type": aText, "data": anImage},
-	"url":    {"type": aText, "url": fetched},
-})
+	"url":    {"type": aText, "url": aText},
+}), imageTypes...)
 
-var anthropicDocument = block(map[string]fields{
+var anthropicDocument = anthropicSource(block(map[string]fields{
 	"base64":  {"type": aText, "media_type": aText, "data": aDocument},
 	"text":    {"type": aText, "media_type": aText, "data": aText},
 	"content": {"type": aText, "content": either(blocks(map[string]fields{"text": anthropicText, "image": {"type": aText, "source": anthropicImage, "cache_control": cacheControl}}))},
-	"url":     {"type": aText, "url": fetched},
-})
+	"url":     {"type": aText, "url": aText},
+}), pdf)
 
 var anthropicText = fields{"type": aText, "text": aText, "cache_control": cacheControl, "citations": anything}
 

@@ -7,7 +7,6 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"gatehouse/enforcers"
 	"gatehouse/enforcers/door"
 	"gatehouse/enforcers/spend"
-	"gatehouse/internal/authority"
 	"gatehouse/internal/problem"
 )
 
@@ -134,7 +132,7 @@ func (x *call) run(w http.ResponseWriter) {
 		x.refuse(w, CodeRepeated, "")
 		return
 	}
-	if !x.sources(w) {
+	if !x.fetch(w) {
 		return
 	}
 	hold, refused := x.hold()
@@ -222,43 +220,6 @@ func (c *conn) betas(h http.Header) string {
 		}
 	}
 	return ""
-}
-
-// sources asks the gate about every URL that the provider would fetch for the
-// agent: each is an http.request of the agent's own, and only what a rule
-// allows, in shadow too, may stay in.
-func (x *call) sources(w http.ResponseWriter) bool {
-	for _, raw := range x.req.urls {
-		a := x.r.Gate.Action(enforcers.HTTPRequest)
-		a.HTTP = &enforcers.HTTP{Method: http.MethodGet, Path: "/", Headers: map[string][]string{}, Body: enforcers.Body{Mode: "none"}}
-		u, err := url.Parse(raw)
-		if err != nil || u.User != nil || u.Opaque != "" {
-			a.HardSet = CodeSource
-		} else {
-			to, err := authority.ParseHostHeader(authority.HTTPS, u.Host)
-			p := u.EscapedPath()
-			if p == "" {
-				p = "/"
-			}
-			if err != nil || path.Clean(p) != p && path.Clean(p)+"/" != p || strings.Contains(strings.ToLower(p), "%2") || strings.Contains(p, `\`) {
-				a.HardSet = CodeSource
-			}
-			a.HTTP.To, a.HTTP.Path, a.HTTP.Query = to, p, u.RawQuery
-		}
-		p, d := x.r.Gate.Decide(x.r.Context(), a)
-		switch {
-		case p == nil:
-			x.seen(Event{Code: d.Reason})
-			door.Refuse(w, d)
-			return false
-		case p.WouldBlock():
-			p.Void(CodeSource)
-			x.refuse(w, CodeSource, "url")
-			return false
-		}
-		p.Void("fetched_by_provider") // if the call goes on
-	}
-	return true
 }
 
 // hold finds the bound that the call is sent with and holds its worst case.

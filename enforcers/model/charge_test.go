@@ -149,7 +149,7 @@ func TestFrozen(t *testing.T) {
 // a rate that the table does not have. It is charged at the dearest that it
 // has, and what is above the hold freezes the session.
 func TestMediaServed(t *testing.T) {
-	const asked = `{"contents":[{"parts":[{"fileData":{"fileUri":"https://cdn.good.test/a","mimeType":"image/png"}}]}],"generationConfig":{"maxOutputTokens":300}}`
+	const asked = `{"contents":[{"parts":[{"inlineData":{"data":"AAAA","mimeType":"image/png"}}]}],"generationConfig":{"maxOutputTokens":300}}`
 	const audio = `"usageMetadata":{"promptTokenCount":1000000,"promptTokensDetails":[{"modality":"AUDIO","tokenCount":1000000}],"candidatesTokenCount":3,"totalTokenCount":1000003}`
 	for name, c := range map[string]struct {
 		path  string

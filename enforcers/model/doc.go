@@ -10,7 +10,8 @@
 // Each provider has a closed list of routes, body fields and content-block
 // types. What is not in it is refused, because an unknown field may make the
 // provider fetch, store or run something for the agent, or cost what nobody
-// counted. A URL that the provider would fetch is an http.request of its own.
+// counted. What a URL leads to is fetched by the door, each hop an http.request of
+// its own, and sent inline: the provider is given no address.
 // Whatever authenticates a request is taken out of it: only the session's
 // placeholder may stand there, and the real credential is added outside, last.
 //

@@ -71,8 +71,9 @@ func inlineData(r *request, v *value) {
 // A file's type may be absent for the provider, which then finds it out itself;
 // for the price table it may not.
 func fileData(r *request, v *value) {
-	camel(fields{"fileUri": fetched, "mimeType": aText, "displayName": aText})(r, v)
+	camel(fields{"fileUri": httpsURL, "mimeType": aText, "displayName": aText})(r, v)
 	priced(r, v, CodeMedia)
+	r.refuse(CodeSource, "url") // the provider would fetch it
 }
 
 // priced holds the type of media against what the table prices as plain input:

@@ -8,15 +8,6 @@ import (
 // OpenAI: POST /v1/chat/completions and /v1/responses. Tools that the provider
 // runs, stored conversations, files and background work are closed.
 
-// inlineOrFetched is a data: URL, or one that the provider would fetch.
-func inlineOrFetched(r *request, v *value) {
-	if v.kind == text && strings.HasPrefix(v.str, "data:") {
-		anImage(r, v)
-		return
-	}
-	fetched(r, v)
-}
-
 var chatParts = map[string]fields{
 	"text":      {"type": aText, "text": aText},
 	"refusal":   {"type": aText, "refusal": aText},
@@ -68,7 +59,7 @@ var inputParts = map[string]fields{
 	"output_text":  {"type": aText, "text": aText, "annotations": anything, "logprobs": anything},
 	"refusal":      {"type": aText, "refusal": aText},
 	"input_image":  {"type": aText, "image_url": inlineOrFetched, "detail": aText},
-	"input_file":   {"type": aText, "file_data": aDocument, "file_url": fetched, "filename": aText},
+	"input_file":   {"type": aText, "file_data": aDocument, "file_url": closedURL, "filename": aText},
 	"summary_text": {"type": aText, "text": aText},
 }
 

@@ -107,14 +107,16 @@ var refused = map[string]struct {
 	"image_by_unlisted_url":         {"anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":10,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://evil.test/x.png"}}]}]}`, nil, "host_not_listed"},
 	"document_by_unlisted_url":      {"anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":10,"messages":[{"role":"user","content":[{"type":"document","source":{"type":"url","url":"https://evil.test/x.pdf"}}]}]}`, nil, "host_not_listed"},
 	"image_url_openai":              {"openai", chatPath, `{"model":"gpt-5","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://evil.test/x.png"}}]}]}`, nil, "host_not_listed"},
-	"file_url_openai":               {"openai", respPath, `{"model":"gpt-5","input":[{"role":"user","content":[{"type":"input_file","file_url":"https://evil.test/x"}]}]}`, nil, "host_not_listed"},
-	"file_uri_google":               {"google", geminiPath, `{"contents":[{"parts":[{"fileData":{"fileUri":"https://evil.test/x","mimeType":"image/png"}}]}]}`, nil, "host_not_listed"},
+	"file_url_openai":               {"openai", respPath, `{"model":"gpt-5","input":[{"role":"user","content":[{"type":"input_file","file_url":"https://evil.test/x"}]}]}`, nil, model.CodeSource},
+	"file_uri_google":               {"google", geminiPath, `{"contents":[{"parts":[{"fileData":{"fileUri":"https://evil.test/x","mimeType":"image/png"}}]}]}`, nil, model.CodeSource},
 	"gs_uri":                        {"google", geminiPath, `{"contents":[{"parts":[{"file_data":{"file_uri":"gs://bucket/x"}}]}]}`, nil, model.CodeSource},
 	"file_uri_in_function_response": {"google", geminiPath, `{"contents":[{"parts":[{"functionResponse":{"name":"f","response":{},"parts":[{"fileData":{"fileUri":"https://evil.test/x"}}]}}]}]}`, nil, model.CodeField},
 	"url_by_http":                   {"anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":10,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"http://cdn.good.test/x.png"}}]}]}`, nil, model.CodeSource},
 	"url_with_user":                 {"anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":10,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://cdn.good.test@evil.test/x.png"}}]}]}`, nil, model.CodeSource},
 	"url_of_metadata":               {"anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":10,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://metadata.google.internal/x"}}]}]}`, nil, enforcers.CodeMetadata},
 	"audio":                         {"google", geminiPath, `{"contents":[{"parts":[{"inlineData":{"mimeType":"audio/wav","data":"AAAA"}}]}]}`, nil, model.CodeMedia},
+	"ME-27_listed_file_uri_google":  {"google", geminiPath, `{"contents":[{"parts":[{"fileData":{"fileUri":"https://cdn.good.test/a/x.pdf","mimeType":"application/pdf"}}]}]}`, nil, model.CodeSource},
+	"ME-27_listed_file_url_openai":  {"openai", respPath, `{"model":"gpt-5","input":[{"role":"user","content":[{"type":"input_file","file_url":"https://cdn.good.test/x.pdf"}]}]}`, nil, model.CodeSource},
 	"audio_by_url":                  {"google", geminiPath, `{"contents":[{"parts":[{"fileData":{"fileUri":"https://cdn.good.test/a.mp3","mimeType":"audio/mp3"}}]}]}`, nil, model.CodeMedia},
 	"video_by_url_snake":            {"vertex-gemini", vertexRoot + "google/models/gemini-2.5-flash:generateContent", `{"contents":[{"parts":[{"file_data":{"file_uri":"https://cdn.good.test/a.mp4","mime_type":"Video/mp4"}}]}]}`, nil, model.CodeMedia},
 	"media_by_url_of_no_type":       {"google", geminiPath, `{"contents":[{"parts":[{"fileData":{"fileUri":"https://cdn.good.test/a"}}]}]}`, nil, model.CodeMedia},
@@ -205,7 +207,6 @@ var sent = map[string]struct {
 	"ME-20_thinking":       {"anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":32000,"thinking":{"budget_tokens":31999,"type":"enabled"},"messages":[]}`, `{"model":"claude-sonnet-4-5","max_tokens":16384,"thinking":{"budget_tokens":16128,"type":"enabled"},"messages":[]}`, ""},
 	"anthropic_alias":      {"anthropic", "/v1/messages", `{"model":"fast","max_tokens":10,"messages":[]}`, `{"model":"claude-haiku-4-5","max_tokens":10,"messages":[]}`, ""},
 	"anthropic_count":      {"anthropic", "/v1/messages/count_tokens", `{"model":"claude-sonnet-4-5","messages":[]}`, "", ""},
-	"listed_url":           {"anthropic", "/v1/messages", `{"model":"claude-sonnet-4-5","max_tokens":10,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":"https://cdn.good.test/a/x.png"}}]}]}`, "", ""},
 	"chat":                 {"openai", chatPath, `{"model":"gpt-5","max_completion_tokens":10,"messages":[{"role":"user","content":[{"type":"text","text":"x"},{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}]},{"role":"assistant","tool_calls":[{"id":"i","type":"function","function":{"name":"f","arguments":"{}"}}]}],"tools":[{"type":"function","function":{"name":"f"}}]}`, "", ""},
 	"ME-20_chat_no_bound":  {"openai", chatPath, `{"model":"gpt-5","messages":[]}`, `{"max_completion_tokens":16384,"model":"gpt-5","messages":[]}`, ""},
 	"ME-19_chat_n":         {"openai", chatPath, `{"model":"gpt-4o","n":4,"max_tokens":100000,"messages":[]}`, `{"model":"gpt-4o","n":4,"max_tokens":1024,"messages":[]}`, ""},
@@ -215,7 +216,6 @@ var sent = map[string]struct {
 	"codex":                {"openai", respPath, `{"model":"gpt-5","input":[{"type":"additional_tools","id":"a","role":"developer","tools":[{"type":"namespace","name":"n","description":"","tools":[{"type":"custom","name":"exec","format":{}}]}]},{"role":"user","content":"x"}],"tools":[{"type":"tool_search","execution":"client","description":"d","parameters":{}},{"type":"function","name":"f","parameters":{},"strict":false}],"reasoning":{"effort":"low","context":"all_turns"},"client_metadata":{"turn_id":"t"},"store":false,"max_output_tokens":10}`, "", ""},
 	"ME-20_responses":      {"openai", respPath, `{"model":"fast","input":"x"}`, `{"store":false,"max_output_tokens":16384,"model":"gpt-5-mini","input":"x"}`, ""},
 	"gemini":               {"google", geminiPath, `{"contents":[{"role":"user","parts":[{"text":"x"},{"inlineData":{"mimeType":"image/png","data":"AAAA"}}]}],"generationConfig":{"maxOutputTokens":10},"tools":[{"functionDeclarations":[{"name":"f"}]}]}`, "", ""},
-	"gemini_file_uri":      {"google", geminiPath, `{"contents":[{"parts":[{"fileData":{"fileUri":"https://cdn.good.test/a/x.pdf","mimeType":"application/pdf"}}]}],"generationConfig":{"maxOutputTokens":10}}`, "", ""},
 	"ME-20_gemini":         {"google", geminiPath, `{"contents":[],"generation_config":{"temperature":1}}`, `{"contents":[],"generation_config":{"maxOutputTokens":16384,"temperature":1}}`, ""},
 	"ME-19_gemini_count":   {"google", geminiPath, `{"contents":[],"generationConfig":{"candidateCount":4,"maxOutputTokens":100000}}`, `{"contents":[],"generationConfig":{"candidateCount":4,"maxOutputTokens":1024}}`, ""},
 	"gemini_alias":         {"google", "/v1beta/models/fast:streamGenerateContent?alt=sse", `{"contents":[],"generationConfig":{"maxOutputTokens":10}}`, "", "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse"},
@@ -261,23 +261,6 @@ func TestSent(t *testing.T) {
 				t.Errorf("counting tokens held %d", d.Decision.Held)
 			}
 		})
-	}
-}
-
-// TestURLs: a listed URL is an http.request of its own, and its receipt stands
-// before the call's.
-func TestURLs(t *testing.T) {
-	w := start(t, anthropicSetup())
-	c := sent["listed_url"]
-	if resp, body := w.post(c.path, c.body); resp.StatusCode != 200 {
-		t.Fatalf("%d %s", resp.StatusCode, body)
-	}
-	d, o := w.rec.last(t, enforcers.HTTPRequest)
-	if d.Action.HTTP.To.Host() != "cdn.good.test" || d.Action.HTTP.Path != "/a/x.png" || o.Effect != enforcers.NotForwarded || o.Code != "fetched_by_provider" {
-		t.Errorf("%+v %+v", d.Action.HTTP, o)
-	}
-	if w.cdn.Accepts() != 0 {
-		t.Error("the node itself fetched it")
 	}
 }
 

@@ -3,7 +3,6 @@ package model
 import (
 	"regexp"
 	"slices"
-	"strings"
 )
 
 // Codes of refusals that no policy makes: in decisions, answers and metrics.
@@ -13,7 +12,8 @@ const (
 	CodeField       = "model_field_not_allowed" // a field or block type that is not in the closed list
 	CodeTool        = "model_tool_not_allowed"  // a tool that the provider runs
 	CodeSource      = "model_source_not_allowed"
-	CodeMedia       = "model_media_not_priced" // audio, video and image output have rates of their own
+	CodeFetch       = "model_source_not_fetched" // a URL's content did not come, is too long, or is of no type that may stand there
+	CodeMedia       = "model_media_not_priced"   // audio, video and image output have rates of their own
 	CodeBeta        = "model_beta_not_allowed"
 	CodePlace       = "model_place_not_allowed" // another project, location or publisher
 	CodeUnpriced    = "model_unpriced"          // not in the price table
@@ -45,7 +45,7 @@ type request struct {
 	least    int64 // fewer output tokens are useless
 	think    int64 // thinking budget, a part of the output, 0 = none
 	thinkAt  *value
-	urls     []string
+	sources  []source // URLs, in the body's order
 	edits    []edit
 	hideLast bool // drop the usage chunk that the client did not ask for
 
@@ -217,19 +217,6 @@ func theTier(r *request, v *value) {
 	if r.want(v, text) {
 		r.tier = v.str
 	}
-}
-
-// fetched is a URL that the provider would fetch.
-func fetched(r *request, v *value) {
-	if !r.want(v, text) {
-		return
-	}
-	if !strings.HasPrefix(strings.ToLower(v.str), "https://") || len(r.urls) >= 16 {
-		r.refuse(CodeSource, "url")
-		return
-	}
-	r.urls = append(r.urls, v.str)
-	r.opaque = true
 }
 
 // anImage is inline base64 of an image; aDocument is one of anything longer.

@@ -79,6 +79,18 @@ func (r *recorder) Progress(context.Context, receipts.Hash, enforcers.Outcome, b
 	return nil
 }
 
+// count returns how many decisions of a kind there were.
+func (r *recorder) count(kind enforcers.Kind) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.decisions {
+		if r.decisions[i].Action.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
 // settled waits until every decision that passed has its outcome, and returns
 // the last decision of a kind with it.
 func (r *recorder) last(t testing.TB, kind enforcers.Kind) (decided, enforcers.Outcome) {
@@ -170,6 +182,7 @@ type setup struct {
 	limit  spend.Nano
 	mode   receipts.Mode
 	serve  http.HandlerFunc
+	cdn    http.HandlerFunc // nil: it has nothing
 	drain  time.Duration
 	ledger *spend.Ledger
 	id     string
@@ -183,6 +196,13 @@ func anthropicSetup() setup {
 	}
 }
 
+func orNothing(h http.HandlerFunc) http.Handler {
+	if h == nil {
+		return http.NotFoundHandler()
+	}
+	return h
+}
+
 func start(t testing.TB, s setup) *world {
 	t.Helper()
 	out, err := outside.New()
@@ -194,7 +214,7 @@ func start(t testing.TB, s setup) *world {
 	if w.fake.Site, err = out.HTTPS(s.host, netip.MustParseAddr("93.184.216.34"), w.fake); err != nil {
 		t.Fatal(err)
 	}
-	if w.cdn, err = out.HTTPS("cdn.good.test", netip.MustParseAddr("93.184.216.35"), http.NotFoundHandler()); err != nil {
+	if w.cdn, err = out.HTTPS("cdn.good.test", netip.MustParseAddr("93.184.216.35"), orNothing(s.cdn)); err != nil {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
