@@ -105,11 +105,13 @@ func (u *UI) sessionRows(r *http.Request) (answer, error) {
 }
 
 // purse is what a session may spend, the zero one when it has no budget.
-func (u *UI) purse(id string) (b spend.Budget) {
+func (u *UI) purse(id string) spend.Budget {
 	if u.o.Budget != nil {
-		b, _ = u.o.Budget(id)
+		if b, ok := u.o.Budget(id); ok {
+			return b
+		}
 	}
-	return b
+	return spend.Budget{}
 }
 
 // purseBar divides a bar among what is spent and held of a limit.
