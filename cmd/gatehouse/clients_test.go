@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/cgi"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -173,14 +172,7 @@ func gitServer(t *testing.T) http.Handler {
 			t.Fatalf("git %v: %v\n%s", args, err, out)
 		}
 	}
-	backend, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &cgi.Handler{
-		Path: filepath.Join(strings.TrimSpace(string(backend)), "git-http-backend"),
-		Env:  []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"},
-	}
+	return gitBackend(t, root)
 }
 
 // runInside runs a script in one session and returns what it printed and the

@@ -80,14 +80,7 @@ func newGitHub(t *testing.T) *gitHub {
 			}
 		}
 	}
-	backend, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cgi := &cgi.Handler{
-		Path: filepath.Join(strings.TrimSpace(string(backend)), "git-http-backend"),
-		Env:  []string{"GIT_PROJECT_ROOT=" + w.root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=token"},
-	}
+	backend := gitBackend(t, w.root, "REMOTE_USER=token")
 	if w.git, err = base.HTTPS("git.good.test", netip.MustParseAddr("93.184.216.35"), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		_, password, _ := r.BasicAuth()
 		w.mu.Lock()
@@ -105,7 +98,7 @@ func newGitHub(t *testing.T) *gitHub {
 			return
 		}
 		if static && ok {
-			cgi.ServeHTTP(rw, r)
+			backend.ServeHTTP(rw, r)
 			return
 		}
 		if w.large != nil && ok && tok.repository == w.ids[owner+"/"+name] && strings.Contains(rest, "/info/lfs/") {
@@ -117,12 +110,12 @@ func newGitHub(t *testing.T) *gitHub {
 			return
 		}
 		if w.held != nil && r.Method == http.MethodPost && need == "write" {
-			cgi.ServeHTTP(httptest.NewRecorder(), r)
+			backend.ServeHTTP(httptest.NewRecorder(), r)
 			close(w.held)
 			<-r.Context().Done()
 			return
 		}
-		cgi.ServeHTTP(rw, r)
+		backend.ServeHTTP(rw, r)
 	})); err != nil {
 		t.Fatal(err)
 	}
@@ -130,6 +123,20 @@ func newGitHub(t *testing.T) *gitHub {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// gitBackend serves the repositories below root as git itself does; more are
+// variables of its.
+func gitBackend(t *testing.T, root string, more ...string) *cgi.Handler {
+	t.Helper()
+	path, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &cgi.Handler{
+		Path: filepath.Join(strings.TrimSpace(string(path)), "git-http-backend"),
+		Env:  append([]string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1"}, more...),
+	}
 }
 
 func (w *gitHub) serveAPI(rw http.ResponseWriter, r *http.Request) {
