@@ -91,6 +91,8 @@ func benchClone(t *testing.T) {
 	run(t, work, nil, "add", "-A")
 	run(t, work, nil, "commit", "-q", "-m", "large")
 	run(t, work, nil, "push", "-q", "origin", "main")
+	// As a host has it: otherwise most of either clone is the server compressing.
+	run(t, w.bare("acme/shop"), nil, "repack", "-q", "-a", "-d")
 	s := open(t, w, setup{})
 	direct := w.Upstreams()["93.184.216.35:443"]
 	to := filepath.Join(t.TempDir(), "clone")
