@@ -94,7 +94,7 @@ await look((options) => open(full, options), [
   ["state-redelivery-failed", async (page) => { await page.goto(await event(page, "tick")); await Promise.all([page.waitForURL(/\/redeliver$/), page.click("form[action$='/redeliver'] button")]); }],
   ["state-providers", all(at("/ui/providers")), "Not available."],
   ["state-settings", at("/ui/settings"), "acme-audit"],
-  ["state-filter-refused", at("/ui/sessions?q=colour:red"), "no filter is called colour"],
+  ["state-filter-refused", at("/ui/sessions?q=colour:red"), "o filter is called colour"],
   ["state-not-found", at("/ui/sessions/01jzz000000000000000000000"), "not_found"],
 ], shots);
 
