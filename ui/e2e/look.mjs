@@ -32,13 +32,12 @@ export async function open(origin, options = {}) {
 /**
  * Accessible, in both schemes, and no wider than the screen. todo is [name, go, says]:
  * go takes a page there, says is what it must say. A picture of each goes to the
- * folder, if there is one.
+ * folder, if there is one. Without pictures, and unless each is wanted, both schemes
+ * and both widths are looked at once: each look takes seconds.
  */
-export async function look(openPage, todo, folder) {
+export async function look(openPage, todo, folder, each) {
   // Each scheme and width has a page of its own: they need not wait for each other.
-  // Narrow and dark has no layout and no colour that the other three have not: it is
-  // for the pictures.
-  const views = [["light", 1280], ["light", 400], ["dark", 1280], ...(folder ? [["dark", 400]] : [])];
+  const views = [["light", 1280], ["dark", 400], ...(folder || each ? [["light", 400], ["dark", 1280]] : [])];
   await Promise.all(views.map(async ([colorScheme, width]) => {
     const page = await openPage({ colorScheme, viewport: { width, height: 900 } });
     for (const [name, go, says = ""] of todo) {

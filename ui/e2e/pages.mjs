@@ -91,7 +91,7 @@ check(kinds.size >= 12, `only ${kinds.size} kinds of pages: ${[...kinds.keys()].
 
 // Accessible in both schemes, no wider than the screen.
 const named = (kind) => kind.replace(/^\/ui\//, "").replaceAll("*", "one").replace(/[^a-z0-9]+/gi, "-").replace(/^-|-$/g, "") || "overview";
-await look(open, [...kinds].map(([kind, path]) => [named(kind), (page) => page.goto(origin + path)]), shots);
+await look(open, [...kinds].map(([kind, path]) => [named(kind), (page) => page.goto(origin + path)]), shots, true);
 
 // A chart is drawn from its table, in the colours of the scheme, and the table is
 // what a browser without JavaScript has.
