@@ -227,12 +227,30 @@ func (b *Bundle) unshadowed(k int, o *Bundle, i int) bool {
 	rule := &o.Egress[i]
 	for x := range b.Egress[:k] {
 		first := &b.Egress[x]
-		if first.overlaps(rule) && !first.capsCover(rule) &&
+		if first.overlaps(rule) && (!first.capsCover(rule) || b.leadsElsewhere(first, o, rule)) &&
 			!slices.ContainsFunc(o.Egress[:i], func(e Egress) bool { return reflect.DeepEqual(e, *first) }) {
 			return false
 		}
 	}
 	return true
+}
+
+// leadsElsewhere reports whether b's rule binds a host of o's rule to other
+// addresses, where one of the two is a set that its version holds (EG-31).
+func (b *Bundle) leadsElsewhere(e *Egress, o *Bundle, rule *Egress) bool {
+	mine, x := b.opens(e)
+	theirs, y := o.opens(rule)
+	return !addressesCover(x, y) && slices.ContainsFunc(mine, func(m string) bool {
+		return slices.ContainsFunc(theirs, func(t string) bool { return hostCovers(m, t) || hostCovers(t, m) })
+	})
+}
+
+// opens returns a rule's hosts and the addresses that they may have.
+func (b *Bundle) opens(e *Egress) (hosts []string, addresses []netip.Prefix) {
+	if c, held := b.Sets[e.Set]; held {
+		return c.Hosts, c.Addresses
+	}
+	return []string{e.Host + e.TCP}, e.Addresses
 }
 
 // overlaps reports whether both rules may allow the same request. A set may
