@@ -136,6 +136,36 @@ func TestApprovalIsBesideItsNeighbours(t *testing.T) {
 	})
 }
 
+// T-14: a version that leaves an enforcer out is not approved once the enforcer
+// became hard: nobody said yes to that.
+func TestVersionBesideItsEnforcers(t *testing.T) {
+	const first = "egress: [{host: x.a.test}]\nmode: hard\n"
+	with, without := plus("a", first+strings.Replace(module, "%", "shadow", 1)), plus("a", first)
+	w := newWorld(t, []string{with})
+	stale := w.propose(without, ann)
+	w.promote("a", "dlp")
+	w.restarted()
+	if _, err := w.Approve(t.Context(), stale.ID, stale.Digest, bob); code(err) != "conflict" {
+		t.Errorf("%v", err)
+	}
+	if got := w.inForceText(); !strings.Contains(got, "dlp=hard") {
+		t.Errorf("in force: %s", got)
+	}
+	w.approve1(w.propose(without, ann), bob)
+	if got := w.inForceText(); strings.Contains(got, "dlp") {
+		t.Errorf("in force: %s", got)
+	}
+	// And the other way round: an enforcer's mode does not wait for a version.
+	w = newWorld(t, []string{with})
+	mode, err := w.ProposeMode(t.Context(), "a", "dlp", bundle.Hard, "quiet", ann)
+	must(w, err)
+	w.propose(without, ann)
+	w.approve1(mode, bob)
+	if got := w.inForceText(); !strings.Contains(got, "dlp=hard") {
+		t.Errorf("in force: %s", got)
+	}
+}
+
 func must(w *world, err error) {
 	w.t.Helper()
 	if err != nil {

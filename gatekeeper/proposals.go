@@ -62,7 +62,9 @@ func (f *fold) propose(c change) {
 			switch {
 			case p.ID == of:
 				p.end(ProposalApplied, c)
-			case c.Type == receipts.TypeBundleApply, c.X[xStep] == "" && p.Enforcer == c.Enforcer, p.Kind == ProposeResume:
+			case c.Type == receipts.TypeBundleApply, p.Kind == ProposeResume,
+				// A version may leave out the enforcer that became hard.
+				c.X[xStep] == "" && (p.Enforcer == c.Enforcer || p.Kind == ProposeVersion):
 				p.end(ProposalReplaced, c)
 			}
 		})
