@@ -41,7 +41,9 @@ func templates(lines string) []template {
 // forges are the known ones. Not in them: a project of GitLab's itself, which shows
 // a maintainer the token of its runners, hooks, keys, environments, variables,
 // runners, members, protected branches, forks, archives, artifacts, and every
-// list that other projects stand in (links, related and closed issues, bridges).
+// list that other projects stand in (links, related and closed issues, bridges). Nor
+// are keys that have text rendered: what names an issue of another project becomes
+// a link that holds the issue's title.
 var forges = map[string]forge{
 	GitLab: {
 		paths: templates(`
@@ -59,7 +61,7 @@ var forges = map[string]forge{
 			ref ref_name path recursive since until author all with_stats first_parent follow from to straight unidiff refs[] type stats
 			state labels milestone scope scope[] search in view iids[] author_id author_username assignee_id assignee_username reviewer_id reviewer_username
 			created_after created_before updated_after updated_before source_branch target_branch draft wip confidential due_date issue_type
-			status source sha username name include_retried with_labels_details with_counts render_html include_html_description activity_filter regex`),
+			status source sha username name include_retried with_labels_details with_counts activity_filter regex`),
 		repeats: set(`id merge_request_iid issue_iid noteable_id pipeline_id`),
 	},
 	Gitea: {

@@ -42,6 +42,8 @@ func TestForges(t *testing.T) {
 		"EG-85_gitlab_id_of_another": {forge: lab, path: "/api/v4/projects/1001/issues?id=1003", code: place},
 		"EG-85_gitlab_compare":       {forge: lab, path: "/api/v4/projects/1001/repository/compare?from=a&to=b&from_project_id=1003", code: place},
 		"EG-85_gitlab_key_encoded":   {forge: lab, path: "/api/v4/projects/1001/repository/compare?from=a&to=b&from%5fproject_id=1003", code: place},
+		"EG-85_gitlab_rendered":      {forge: lab, path: "/api/v4/projects/1001/merge_requests/7?render_html=true", code: place},
+		"EG-85_gitlab_rendered_list": {forge: lab, path: "/api/v4/projects/1001/releases?include_html_description=true", code: place},
 		"EG-85_gitlab_semicolon":     {forge: lab, path: "/api/v4/projects/1001/repository/compare?from=a;from_project_id=1003", code: place},
 		"EG-85_gitlab_in_the_body":   {forge: lab, path: "/api/v4/projects/1001/repository/compare?from=a&to=b", body: "from_project_id=1003", code: place},
 		"EG-75_gitlab_sudo":          {forge: lab, path: "/api/v4/projects/1001/issues", field: "Sudo", code: foreign},
