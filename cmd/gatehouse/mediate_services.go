@@ -156,7 +156,11 @@ func (n *node) remote(p parts, c config.Connection) (*operations.Remote, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &operations.Remote{To: o.To, Exit: exit, Guarded: []secret.Value{c.Credential.Value()}}, nil
+	mark, err := markKey(p.state)
+	if err != nil {
+		return nil, err
+	}
+	return &operations.Remote{To: o.To, Exit: exit, Guarded: []secret.Value{c.Credential.Value()}, MarkKey: mark}, nil
 }
 
 // subject is what of an event says which thing in a tracker a session is about.

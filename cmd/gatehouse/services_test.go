@@ -16,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"gatehouse/enforcers/operations"
+	"gatehouse/enforcers/operations/linear"
 	"gatehouse/internal/outside"
+	"gatehouse/internal/secret"
 	"gatehouse/internal/view"
 )
 
@@ -93,6 +96,13 @@ func (o *servicesOutside) linear(w http.ResponseWriter, b []byte) {
 	}
 	o.ids[id] = true
 	fmt.Fprintf(w, `{"data":{"commentCreate":{"success":true,"comment":{"id":%[1]q}},"agentActivityCreate":{"success":true,"agentActivity":{"id":%[1]q}}}}`, id)
+}
+
+// made reports whether Linear has something under an id.
+func (o *servicesOutside) made(id string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ids[id]
 }
 
 // count returns how many requests of a kind arrived, and whether one said it.
@@ -281,6 +291,18 @@ operations:
 			t.Fatalf("%v %+v", err, e)
 		}
 		said := lines(t, n, e.Sessions[0].ID)
+		if name == "linear" {
+			t.Run("linear/T-17_ids_are_sealed", func(t *testing.T) {
+				key, err := os.ReadFile(n.path("state", "mark.key"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				node := operations.Remote{MarkKey: secret.FromString(string(key))}
+				if id := node.ID(&operations.Call{Session: e.Sessions[0].ID, Key: "node:first-sign"}, linear.Activity); !o.made(id) {
+					t.Error("the first sign has not the id that the node's key makes")
+				}
+			})
+		}
 		for _, way := range []string{"http_", "mcp_"} {
 			for _, c := range c.calls {
 				t.Run(name+"/"+way+c.name, func(t *testing.T) {

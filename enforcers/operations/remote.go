@@ -3,6 +3,8 @@ package operations
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -22,6 +24,7 @@ type Remote struct {
 	To      authority.Authority
 	Exit    http.RoundTripper // fixed to To
 	Guarded []secret.Value    // no answer may hold them
+	MarkKey secret.Value      // seals the ids of what calls make
 }
 
 // Request is one request of an operation.
@@ -125,10 +128,22 @@ func Scrub(s string, max int) string {
 	return scrub([]byte(s))
 }
 
-// ID is a version 4 UUID of this call alone: the same call tried again has the
-// same one, so that what it made is found and not made twice.
-func (c *Call) ID(purpose string) string {
-	b := sha256.Sum256(fmt.Appendf(nil, "gatehouse\x00%s\x00%s\x00%s", purpose, c.Session, c.Key))
+// ID is a version 4 UUID of a call alone: the same call tried again has the same
+// one, so that what it made is found and not made twice. It is sealed: whoever
+// knows the session and the call's key cannot be there first with something else
+// under it (T-17).
+func (r *Remote) ID(c *Call, purpose string) string {
+	h := hmac.New(sha256.New, r.idKey())
+	fmt.Fprintf(h, "gatehouse id\x00%s\x00%s\x00%s", purpose, c.Session, c.Key)
+	b := h.Sum(nil)
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
+}
+
+// idKey is the node's key. Without one an id is nobody's, and no call is found again.
+func (r *Remote) idKey() []byte {
+	if k := r.MarkKey.Reveal(); len(k) > 0 {
+		return k
+	}
+	return []byte(rand.Text())
 }

@@ -64,7 +64,7 @@ func (t *Template) call(ctx context.Context, c *operations.Call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := operations.Request{Method: t.Method, Path: path, Header: http.Header{"Idempotency-Key": {c.ID(t.Name)}}}
+	q := operations.Request{Method: t.Method, Path: path, Header: http.Header{"Idempotency-Key": {t.Remote.ID(c, t.Name)}}}
 	switch {
 	case t.Method != http.MethodGet && t.Method != http.MethodDelete:
 		if q.Body, err = json.Marshal(rest); err != nil {

@@ -71,7 +71,7 @@ func (t *Tracker) comment(ctx context.Context, c *operations.Call) (any, error) 
 	if err := c.Into(&a); err != nil {
 		return nil, err
 	}
-	return t.make(ctx, c, kind{createComment, "commentCreate", findComment, "comment"}, map[string]any{"id": c.ID(Comment), "issueId": t.Issue, "body": a.Body})
+	return t.make(ctx, c, kind{createComment, "commentCreate", findComment, "comment"}, map[string]any{"id": t.Remote.ID(c, Comment), "issueId": t.Issue, "body": a.Body})
 }
 
 func (t *Tracker) activity(ctx context.Context, c *operations.Call) (any, error) {
@@ -85,7 +85,7 @@ func (t *Tracker) activity(ctx context.Context, c *operations.Call) (any, error)
 // Say writes one activity in the node's own words or an agent's.
 func (t *Tracker) Say(ctx context.Context, c *operations.Call, kindOf, body string) (any, error) {
 	return t.make(ctx, c, kind{createActivity, "agentActivityCreate", findActivity, "agentActivity"},
-		map[string]any{"id": c.ID(Activity), "agentSessionId": t.AgentSession, "content": map[string]string{"type": kindOf, "body": body}})
+		map[string]any{"id": t.Remote.ID(c, Activity), "agentSessionId": t.AgentSession, "content": map[string]string{"type": kindOf, "body": body}})
 }
 
 // kind is how one kind of thing is made and found.

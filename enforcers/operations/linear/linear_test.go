@@ -1,6 +1,8 @@
 package linear_test
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -124,5 +126,36 @@ func TestLinearAnswers(t *testing.T) {
 				t.Errorf("%s", a.Text)
 			}
 		})
+	}
+}
+
+// T-17: an id says nothing of what it is of to whoever knows the session and the
+// key of the call: no stranger is there first with something else under it.
+func TestIDsAreSealed(t *testing.T) {
+	guess := func(key string) string { // as whoever reads this file would
+		h := hmac.New(sha256.New, []byte(key))
+		fmt.Fprintf(h, "gatehouse id\x00%s\x00%s\x00%s", linear.Comment, "s-1", "k1")
+		b := h.Sum(nil)
+		plain := sha256.Sum256(fmt.Appendf(nil, "gatehouse\x00%s\x00%s\x00%s", linear.Comment, "s-1", "k1"))
+		if key == "" {
+			b = plain[:]
+		}
+		b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+		return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16])
+	}
+	a := &api{things: map[string]bool{guess(""): true, guess("a key"): true}}
+	o := &operationstest.Outside{Answer: a.answer}
+	tracker := &linear.Tracker{Remote: o.Remote(t), Issue: issue}
+	d := operationstest.New(t, receipts.Hard, []string{linear.Comment}, tracker.Operations()...)
+	if a := d.Call(t, linear.Comment, "k1", `{"body":"done"}`); a.Status != 200 || !strings.Contains(a.Text, `"existed":false`) {
+		t.Errorf("a stranger's comment passes for the session's: %s", a.Text)
+	}
+	if !a.things[guess(string(tracker.Remote.MarkKey.Reveal()))] {
+		t.Error("the id is not the node's own")
+	}
+	c := &operations.Call{Session: "s-1", Key: "k1"}
+	keyless := &operations.Remote{}
+	if keyless.ID(c, linear.Comment) == keyless.ID(c, linear.Comment) {
+		t.Error("without a key an id can be known beforehand")
 	}
 }

@@ -77,7 +77,7 @@ func (o *Outside) Remote(t *testing.T) *operations.Remote {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &operations.Remote{To: to, Exit: o, Guarded: []secret.Value{secret.FromString(Credential)}}
+	return &operations.Remote{To: to, Exit: o, Guarded: []secret.Value{secret.FromString(Credential)}, MarkKey: secret.FromString("the node's key for marks")}
 }
 
 // Receipts stands for the notary.

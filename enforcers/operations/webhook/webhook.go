@@ -69,7 +69,7 @@ func (r *Receiver) send(ctx context.Context, c *operations.Call) (any, error) {
 		return nil, err
 	}
 	c.Watch(r.Secret)
-	id, at := "msg_"+strings.ReplaceAll(c.ID(r.Name), "-", ""), strconv.FormatInt(r.Clock().Unix(), 10)
+	id, at := "msg_"+strings.ReplaceAll(r.Remote.ID(c, r.Name), "-", ""), strconv.FormatInt(r.Clock().Unix(), 10)
 	mac := hmac.New(sha256.New, k)
 	fmt.Fprintf(mac, "%s.%s.%s", id, at, c.Args)
 	_, err = r.Remote.Send(ctx, c, operations.Request{
