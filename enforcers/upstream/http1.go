@@ -382,8 +382,8 @@ func (a *answer) Close() error {
 
 // wellFormed refuses what would be another request on the wire than it is here.
 func wellFormed(r *http.Request) error {
-	if r.URL == nil || r.Host == "" || !httpguts.ValidHeaderFieldName(r.Method) { // a method is a token too
-		return errors.New("the request has no method or host")
+	if r.URL == nil || r.Host == "" || r.Method != "" && !httpguts.ValidHeaderFieldName(r.Method) { // a token as well; none is GET
+		return errors.New("the request has no host, or its method is malformed")
 	}
 	for _, h := range []http.Header{r.Header, r.Trailer} {
 		for name, values := range h {
