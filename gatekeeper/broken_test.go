@@ -21,17 +21,24 @@ import (
 	"gatehouse/internal/problem"
 )
 
-// TestBrokenProviders breaks the local provider on purpose, each time in one
-// place, and has the real gatekeeper refuse it in hard mode with the code
-// provider_capability_missing before the agent starts. The first case is the
-// control: nothing is broken, and the agent runs.
-func TestBrokenProviders(t *testing.T) {
+// breakage breaks the local provider in one place.
+type breakage struct {
+	breaks func(*testing.T, *local.Options)
+	lacks  []string // one of these is named in the result; nil = nothing is broken
+	failed string   // a case that stands as failed in the report
+}
+
+// otherVersion is the breakage that is no lack of the machine.
+const otherVersion = "an_init_of_another_version"
+
+// breakages are all of them, by name, and the folder of what they need.
+func breakages(t *testing.T) (cases map[string]breakage, dir string) {
+	t.Helper()
 	real, err := exec.LookPath("bwrap")
 	if err != nil {
 		t.Skip("NOT TESTED on this machine: no bubblewrap")
 	}
-	dir, err := os.MkdirTemp("", "gatehouse-broken-")
-	if err != nil {
+	if dir, err = os.MkdirTemp("", "gatehouse-broken-"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -55,11 +62,7 @@ func TestBrokenProviders(t *testing.T) {
 			}
 		}
 	}
-	cases := map[string]struct {
-		breaks func(*testing.T, *local.Options)
-		lacks  []string // one of these is named in the result; nil = nothing is broken
-		failed string   // a case that stands as failed in the report
-	}{
+	return map[string]breakage{
 		"nothing": {breaks: inits("nothing")},
 		"network_open": {breaks: func(t *testing.T, o *local.Options) {
 			inits("nothing")(t, o)
@@ -85,11 +88,19 @@ done; args=("${out[@]}")`)
 			}
 			o.Bwrap = wrapped(t, "root", `set -- `+asRoot(t, dir)+` `+real+` "${args[@]}"; exec "$@"`)
 		}, lacks: []string{"SB-"}, failed: "SB-31"},
-		"probe_without_controls":     {breaks: inits("controls"), lacks: []string{"SB-"}, failed: "SB-25"},
-		"probe_that_finds_nothing":   {breaks: inits("empty"), lacks: []string{"environment_clean"}},
-		"probe_that_cannot_run":      {breaks: inits("dies"), lacks: []string{"probe"}, failed: "probe"},
-		"an_init_of_another_version": {breaks: func(_ *testing.T, o *local.Options) { o.InitPath = "/bin/true" }, lacks: nil, failed: "start"},
-	}
+		"probe_without_controls":   {breaks: inits("controls"), lacks: []string{"SB-"}, failed: "SB-25"},
+		"probe_that_finds_nothing": {breaks: inits("empty"), lacks: []string{"environment_clean", "SB-09"}},
+		"probe_that_cannot_run":    {breaks: inits("dies"), lacks: []string{"probe"}, failed: "probe"},
+		otherVersion:               {breaks: func(_ *testing.T, o *local.Options) { o.InitPath = "/bin/true" }, lacks: nil, failed: "start"},
+	}, dir
+}
+
+// TestBrokenProviders breaks the local provider on purpose, each time in one
+// place, and has the real gatekeeper refuse it in hard mode with the code
+// provider_capability_missing before the agent starts. The first case is the
+// control: nothing is broken, and the agent runs.
+func TestBrokenProviders(t *testing.T) {
+	cases, _ := breakages(t)
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			o := local.Options{Run: filepath.Join(t.TempDir(), "run")}
@@ -104,47 +115,54 @@ done; args=("${out[@]}")`)
 			w := newWorld(t, []string{strings.Replace(fixCI, "accepts:", "mode: hard\naccepts:", 1)}, func(w *world) {
 				w.opts.Providers, w.opts.Unlimited = map[string]sandbox.Provider{"local": &patient{p}}, true
 			})
-			id := w.take(failedRun(name))
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			r, err := w.Wait(ctx, id)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if name == "an_init_of_another_version" {
-				// Not a lack of the machine: the session failed, and nothing ran.
-				if r.State != "ended" || r.Reason != "failed" || r.Exit != nil {
-					t.Errorf("%+v", r)
-				}
-				return
-			}
-			if c.lacks == nil {
-				if r.State != "ended" || r.Exit == nil || *r.Exit != 0 {
-					raw, _ := os.ReadFile(filepath.Join(w.folder(id), "probe.json"))
-					t.Fatalf("the control did not run: %+v\n%s", r, raw)
-				}
-				return
-			}
-			if r.State != "refused" || r.Code != string(problem.ProviderCapabilityMissing) || r.Exit != nil {
-				t.Fatalf("the session was not refused: %+v", r)
-			}
-			named := false
-			for _, lack := range c.lacks {
-				named = named || strings.Contains(r.Detail, lack)
-			}
-			if !named {
-				t.Errorf("the result names %q, want one of %v", r.Detail, c.lacks)
-			}
-			w.wantStory(id, "open admitted, preparing, refused(provider_capability_missing), close refused")
-			if c.failed != "" {
-				reported(t, w, id, c.failed)
-			}
+			w.refuses(name, c)
 		})
 	}
 }
 
+// refuses has a session of the broken provider, which must not begin.
+func (w *world) refuses(name string, c breakage) {
+	t := w.t
+	t.Helper()
+	id := w.take(failedRun(name))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	r, err := w.Wait(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name == otherVersion {
+		// Not a lack of the machine: the session failed, and nothing ran.
+		if r.State != "ended" || r.Reason != "failed" || r.Exit != nil {
+			t.Errorf("%+v", r)
+		}
+		return
+	}
+	if c.lacks == nil {
+		if r.State != "ended" || r.Exit == nil || *r.Exit != 0 {
+			raw, _ := os.ReadFile(filepath.Join(w.folder(id), "probe.json"))
+			t.Fatalf("the control did not run: %+v\n%s", r, raw)
+		}
+		return
+	}
+	if r.State != "refused" || r.Code != string(problem.ProviderCapabilityMissing) || r.Exit != nil {
+		t.Fatalf("the session was not refused: %+v", r)
+	}
+	named := false
+	for _, lack := range c.lacks {
+		named = named || strings.Contains(r.Detail, lack)
+	}
+	if !named {
+		t.Errorf("the result names %q, want one of %v", r.Detail, c.lacks)
+	}
+	w.wantStory(id, "open admitted, preparing, refused(provider_capability_missing), close refused")
+	if c.failed != "" {
+		reported(t, w, id, c.failed)
+	}
+}
+
 // reported checks that a case stands as failed in the session's probe report.
-func reported(t *testing.T, w *world, id, want string) {
+func reported(t testing.TB, w *world, id, want string) {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(w.folder(id), "probe.json"))
 	if err != nil {
