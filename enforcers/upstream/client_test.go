@@ -203,11 +203,14 @@ func TestFailures(t *testing.T) {
 			},
 		},
 		"client_gone": {
-			url: "http://example.com/", effect: enforcers.Unknown, code: enforcers.CodeClientGone,
+			url: "http://example.com/gone", effect: enforcers.Unknown, code: enforcers.CodeClientGone,
 			request: func() *http.Request {
 				return plain("").WithContext(leaving)
 			},
 			handler: func(_ http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/gone" {
+					return // of a case before, whose client did not wait for it
+				}
 				leave() // the request has arrived
 				<-r.Context().Done()
 			},

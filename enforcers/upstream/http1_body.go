@@ -3,6 +3,7 @@ package upstream
 import (
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -51,6 +52,10 @@ func (s *sending) run() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failed = err
+	var line net.Error
+	if err != nil && s.broke == nil && !s.begun && !errors.As(err, &line) {
+		s.broke = err // the body is not as long as was said: nobody answers half a request
+	}
 	switch {
 	case s.broke != nil:
 		// What was sent is not the request that was asked for: the server must not

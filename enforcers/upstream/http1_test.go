@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -444,5 +445,29 @@ func TestConnCountsFirst(t *testing.T) {
 	_ = theirs.Close()
 	if n := <-wrote; uint64(n) != k.sent.Load() {
 		t.Errorf("%d bytes sent, counted %d", n, k.sent.Load())
+	}
+}
+
+// TestHTTP1LyingBody: a body that is not as long as was said ends the exchange at
+// once, and the server does not see a whole request.
+func TestHTTP1LyingBody(t *testing.T) {
+	for name, length := range map[string]int64{"EG-50_longer": 4, "EG-50_shorter": 6} {
+		t.Run(name, func(t *testing.T) {
+			k, f := pair(t)
+			seen := make(chan error, 1)
+			go func() {
+				_, _, err := f.request()
+				seen <- err
+			}()
+			r := newAsk(t, "POST", io.MultiReader(strings.NewReader("hello")))
+			r.ContentLength = length
+			_, err := k.RoundTrip(r)
+			if err == nil || errors.Is(err, os.ErrDeadlineExceeded) || k.Available() != 0 {
+				t.Errorf("%v", err)
+			}
+			if err := <-seen; err == nil {
+				t.Error("the server has a whole request")
+			}
+		})
 	}
 }
