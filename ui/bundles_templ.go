@@ -58,7 +58,7 @@ func bundleList(all []view.Bundle) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if len(all) == 0 {
-			templ_7745c5c3_Err = empty("No bundle is loaded", "Without one every event is refused: nothing starts.", "gatehouse bundle apply -f BUNDLE.yaml").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = empty("No bundle is loaded", "Without one every event is refused: nothing starts.", "gatehouse bundle apply BUNDLE.yaml").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
