@@ -1,8 +1,10 @@
 package ui
 
 import (
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"gatehouse/gatekeeper"
 	"gatehouse/gatekeeper/bundle"
@@ -298,4 +300,25 @@ func (u *UI) change(r *http.Request, a Act, f func(who Person, name, reason stri
 		return answer{}, err
 	}
 	return answer{to: "/ui/bundles/" + name}, nil
+}
+
+// besideWords names the bundles that a proposal was judged beside.
+func besideWords(p gatekeeper.Proposal) string {
+	names := slices.Sorted(maps.Keys(p.Beside))
+	if names[0] == "" {
+		return "more bundles than are named"
+	}
+	for i := range names {
+		names[i] = word(names[i])
+	}
+	return strings.Join(names, ", ")
+}
+
+// driftedWords says why an approval would be refused.
+func driftedWords(p gatekeeper.Proposal) string {
+	which := "one of many bundles"
+	if p.Drifted[0] != "" {
+		which = strings.Join(p.Drifted, ", ")
+	}
+	return "Changed since this was proposed: " + word(which) + ". An approval is refused: look at both, then propose it again."
 }
