@@ -26,6 +26,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // tool returns the path of a program that these tests need and CI may not have.
@@ -385,6 +387,76 @@ func TestNginx(t *testing.T) {
 	}
 	close(finish)
 	n.stop()
+}
+
+// TestCompose: the node's container has what the unit gives and is not privileged,
+// no image goes by a name that can move, and the file says what sessions lack in
+// it. Nothing was started.
+func TestCompose(t *testing.T) {
+	text := deployed(t, "compose", "compose.yaml")
+	var file struct {
+		Services map[string]struct {
+			Image       string
+			User        string
+			Command     []string
+			Privileged  bool
+			NetworkMode string `yaml:"network_mode"`
+			Pid, Ipc    string // of the host, when set
+			Devices     []string
+			CapDrop     []string `yaml:"cap_drop"`
+			CapAdd      []string `yaml:"cap_add"`
+			SecurityOpt []string `yaml:"security_opt"`
+			Volumes     []string
+			Healthcheck struct{ Test []string }
+			MemLimit    string `yaml:"mem_limit"`
+			StopGrace   string `yaml:"stop_grace_period"`
+		}
+		Volumes map[string]any
+	}
+	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
+		t.Fatal(err)
+	}
+	unit := regexp.MustCompile(`(?m)^CapabilityBoundingSet=(.*)$`).FindStringSubmatch(deployed(t, "systemd", "gatehouse.service"))[1]
+	for name, s := range file.Services {
+		if !regexp.MustCompile(`^\$\{[A-Z_]+_IMAGE:\?|^[^:@]+@sha256:[0-9a-f]{64}$`).MatchString(s.Image) {
+			t.Errorf("%s: the image %s goes by a name that can move", name, s.Image)
+		}
+		if s.Privileged || len(s.Devices) > 0 || s.Pid != "" || s.Ipc != "" {
+			t.Errorf("%s is privileged, or has devices or namespaces of the host", name)
+		}
+		if !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Contains(s.SecurityOpt, "no-new-privileges:true") {
+			t.Errorf("%s keeps capabilities %v, %v", name, s.CapDrop, s.SecurityOpt)
+		}
+		for _, v := range s.Volumes {
+			from, _, _ := strings.Cut(v, ":")
+			_, named := file.Volumes[from]
+			if !named && !strings.HasSuffix(v, ":ro") || strings.Contains(v, ".sock") || from == "/" {
+				t.Errorf("%s: the volume %s is of the host and can be written", name, v)
+			}
+		}
+	}
+	node := file.Services["gatehouse"]
+	if want := strings.Fields(strings.ReplaceAll(unit, "CAP_", "")); !slices.Equal(node.CapAdd, want) {
+		t.Errorf("the container has %v, the unit %v", node.CapAdd, want)
+	}
+	if len(file.Services["nats"].CapAdd) > 0 {
+		t.Error("NATS has capabilities")
+	}
+	if node.User != "0:0" || node.MemLimit == "" || node.StopGrace != "45s" || !slices.Contains(node.Healthcheck.Test, "status") || !slices.Contains(node.Command, "serve") {
+		t.Errorf("the node's container: %+v", node)
+	}
+	if !strings.Contains(text, "unlimited: accepted") {
+		t.Error("the file does not say that sessions have no limits of their own")
+	}
+	if out, err := exec.Command("docker", "compose", "version").CombinedOutput(); err != nil {
+		t.Logf("not checked by docker compose: %v %s", err, bytes.TrimSpace(out))
+		return
+	}
+	cmd := exec.Command("docker", "compose", "-f", "../../deploy/compose/compose.yaml", "config", "--quiet")
+	cmd.Env = append(os.Environ(), "NATS_IMAGE=n", "GATEHOUSE_IMAGE=g", "GATEHOUSE_ADMIN_NKEY=a", "GATEHOUSE_NODE_NKEY=b", "GATEHOUSE_MEMORY=1g")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("docker compose config: %v\n%s", err, out)
+	}
 }
 
 func TestCaddy(t *testing.T) {
