@@ -21,6 +21,14 @@ func splitTarget(target string) (path, query string, slashed bool, err error) {
 	return path, query, slashed, err
 }
 
+// CanonicalPath is for whoever asks for something in the sandbox's place: the path
+// of a URL in the form in which the door judges and sends it, and false where the
+// door would refuse it or it holds an encoded slash.
+func CanonicalPath(raw string) (path string, ok bool) {
+	path, slashed, err := canonicalPath(raw)
+	return path, err == nil && !slashed
+}
+
 func canonicalPath(raw string) (path string, slashed bool, err error) {
 	if !strings.HasPrefix(raw, "/") {
 		return "", false, malformed("path does not begin with a slash")

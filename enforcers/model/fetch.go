@@ -1,12 +1,12 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"io"
 	"net/http"
 	"net/url"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -203,11 +203,8 @@ func (x *call) ask(raw string) (*enforcers.Permit, enforcers.Decision, bool) {
 		a.HardSet = CodeSource
 	} else {
 		to, err := authority.ParseHostHeader(authority.HTTPS, u.Host)
-		p := u.EscapedPath()
-		if p == "" {
-			p = "/"
-		}
-		if err != nil || path.Clean(p) != p && path.Clean(p)+"/" != p || strings.Contains(strings.ToLower(p), "%2") || strings.Contains(p, `\`) {
+		p, ok := door.CanonicalPath(cmp.Or(u.EscapedPath(), "/")) // EG-56, EG-57
+		if err != nil || !ok {
 			a.HardSet = CodeSource
 		}
 		a.HTTP.To, a.HTTP.Path, a.HTTP.Query = to, p, u.RawQuery

@@ -37,6 +37,8 @@ func cdn(w http.ResponseWriter, r *http.Request) {
 		for range 21 << 10 {
 			_, _ = w.Write(make([]byte, 1<<10))
 		}
+	case strings.HasPrefix(p, "/a/"):
+		_, _ = w.Write([]byte(png)) // whatever it takes the path for
 	case p == "/gone":
 		http.Error(w, "gone", http.StatusGone)
 	case p == "/coded":
@@ -97,6 +99,11 @@ func TestURLs(t *testing.T) {
 		"ME-27_too_long":            {"anthropic", anthropic, "image", "https://cdn.good.test/long", "", model.CodeFetch, 1},
 		"ME-27_not_there":           {"anthropic", anthropic, "image", "https://cdn.good.test/gone", "", model.CodeFetch, 1},
 		"ME-27_encoded":             {"anthropic", anthropic, "image", "https://cdn.good.test/coded", "", model.CodeFetch, 1},
+		"EG-56_dots_with_parameter": {"anthropic", anthropic, "image", "https://cdn.good.test/a/..;/x.png", "", model.CodeSource, 1},
+		"EG-56_dots_encoded":        {"anthropic", anthropic, "image", "https://cdn.good.test/a/%2e%2E/x.png", "", model.CodeSource, 1},
+		"EG-56_overlong":            {"anthropic", anthropic, "image", "https://cdn.good.test/a/%C0%AE%C0%AE/x.png", "", model.CodeSource, 1},
+		"EG-57_backslash":           {"anthropic", anthropic, "image", "https://cdn.good.test/a/..%5c..%5cx.png", "", model.CodeSource, 1},
+		"EG-56_plainly_spelled":     {"anthropic", anthropic, "image", "https://cdn.good.test/a/b//%61.png", `"media_type":"image/png"`, "", 1},
 		"ME-27_percent_in_the_path": {"anthropic", anthropic, "image", "https://cdn.good.test/a%2fx.png", "", model.CodeSource, 1},
 	}
 	for name, c := range cases {
