@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"gatehouse/internal/outside"
 	"gatehouse/internal/view"
@@ -26,73 +29,178 @@ const cutWithin = 10 * time.Second
 // endMarker is a number that no other process sleeps for.
 const endMarker = "27.1828182"
 
-// TestEndsCutAccess ends a session in every way while its agent reads a stream
-// from outside: the stream is cut, no process is alive, nothing is left.
+// ending is one way in which a session ends.
+type ending struct {
+	name, conclusion string
+	end              func(e *ends, session string, agent int) // nil: it ends by itself
+	reason           string
+}
+
+// What the delivery says decides which agent comes: one that stays, one that
+// goes by itself, and the same under a short timeout.
+const stays, goes, late, early = "failure", "neutral", "timed_out", "skipped"
+
+// endings are those of a provider. Never do three in a row fail: that pauses
+// the bundle.
+func endings(provider string) []ending {
+	kill := func(e *ends, session string, _ int) { e.gatehouse(0, "session", "kill", session) }
+	agent := func(e *ends, _ string, agent int) { e.kill9(agent) }
+	initd := func(e *ends, _ string, agent int) { e.kill9(parentOf(e.t, agent)) }
+	// Who started PID 1: bubblewrap, or podman's monitor.
+	above := func(e *ends, _ string, agent int) { e.kill9(parentOf(e.t, parentOf(e.t, agent))) }
+	node := func(e *ends, _ string, _ int) { e.kill() }
+	all := []ending{
+		{"timeout", late, nil, "timeout"},
+		{"cancel", stays, kill, "cancelled"},
+		{"kill_9_agent", stays, agent, "failed"},
+		{"kill_9_init", stays, initd, "failed"},
+		{"completion", goes, nil, "no_effect"},
+	}
+	switch provider {
+	case "local":
+		all = append(all, ending{"kill_9_bwrap", stays, above, "failed"})
+	case "oci":
+		all = append(all,
+			ending{"kill_9_conmon", stays, above, "failed"},
+			ending{"kill_9_podman", stays, func(e *ends, session string, _ int) { e.kill9(e.child(e.cmd.Process.Pid, "gatehouse-"+session)) }, "failed"})
+	case "remote":
+		all = append(all,
+			ending{"kill_9_bwrap", stays, above, "failed"},
+			ending{"kill_9_shim", stays, func(e *ends, _ string, _ int) { e.kill9(e.child(e.machine.cmd.Process.Pid, "shim")) }, "failed"},
+			ending{"kill_9_gatehouse-remote", stays, func(e *ends, _ string, _ int) { e.machine.kill() }, "lost"})
+	}
+	return append(all, ending{"kill_9_gatehouse", stays, node, "lost"})
+}
+
+// TestEndsCutAccess ends a session of each provider in every way while its
+// agent reads a stream from outside: the stream is cut, no process is alive,
+// nothing is left.
 func TestEndsCutAccess(t *testing.T) {
 	if testing.Short() {
-		t.Skip("short: seven sandboxes and two nodes")
+		t.Skip("short: many sandboxes and nodes")
 	}
-	e := newEnds(t)
-	e.start()
-	cases := []struct {
-		name, conclusion, script string
-		end                      func(agent int)
-		state, reason            string
-	}{
-		{"timeout", "timed_out", "sleep " + endMarker, nil, "ended", "timeout"},
-		{"cancel", "failure", "sleep " + endMarker, func(int) { e.gatehouse(0, "session", "kill", e.session()) }, "ended", "cancelled"},
-		{"kill_9_agent", "failure", "sleep " + endMarker, func(agent int) { e.kill9(agent) }, "ended", "failed"},
-		{"kill_9_init", "failure", "sleep " + endMarker, func(agent int) { e.kill9(parentOf(t, agent)) }, "ended", "failed"},
-		{"completion", "failure", "sleep 1; exit 0", nil, "ended", "no_effect"}, // and no third failure in a row
-		{"kill_9_bwrap", "failure", "sleep " + endMarker, func(agent int) { e.kill9(parentOf(t, parentOf(t, agent))) }, "ended", "failed"},
-		{"kill_9_gatehouse", "failure", "sleep " + endMarker, func(int) { e.kill() }, "ended", "lost"},
-	}
-	for i, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			e.t = t
-			defer func() { e.t = e.top }()
-			e.write("script", c.script)
-			event := e.deliver(workflowRun(100+i, c.conclusion))[0]
-			e.eventually("the agent reads the stream", patience, func() bool { return e.open.Load() > 0 })
-			agent := e.agent()
-			began := time.Now()
-			if c.end != nil {
-				c.end(agent)
-			} else {
-				e.eventually("the agent is gone", patience, func() bool { return syscall.Kill(agent, 0) != nil })
-				began = time.Now()
-			}
-			e.eventually("the stream is cut", cutWithin, func() bool { return e.open.Load() == 0 })
-			e.eventually("every process is dead", cutWithin, func() bool { return len(e.processes()) == 0 })
-			t.Logf("cut and dead after %s", time.Since(began).Round(time.Millisecond))
-			if e.cmd == nil { // the node is gone: its end is written by the next one
-				e.start()
-			}
-			e.settled(event)
-			var s view.Session
-			e.until("ended as "+c.reason, func() bool {
-				return e.client.Get(t.Context(), "/v1/sessions/"+url.PathEscape(e.sessionOf(event)), nil, &s) == nil && s.State == c.state
-			})
-			if s.Reason != c.reason {
-				t.Errorf("the session ended %s, want %s", s.Reason, c.reason)
-			}
-			e.nothingLeft(s.ID)
-			if e.open.Load() != 0 {
-				t.Error("a stream came back")
+	for _, provider := range []string{"local", "oci", "remote"} {
+		t.Run(provider, func(t *testing.T) {
+			e := newEnds(t, provider)
+			e.start()
+			for i, c := range endings(provider) {
+				t.Run(c.name, func(t *testing.T) {
+					e.t = t
+					defer func() { e.t = e.top }()
+					e.run(100+i, c)
+				})
 			}
 		})
 	}
 }
 
+// run has one session, ends it, and returns how long the stream outlived the
+// end, and the session.
+func (e *ends) run(number int, c ending) time.Duration {
+	e.t.Helper()
+	event := e.deliver(workflowRun(number, c.conclusion))[0]
+	e.eventually("the agent reads the stream", patience, func() bool { return e.open.Load() > 0 })
+	agent := e.agent()
+	session := e.session()
+	gone := e.goneAt(agent)
+	began := time.Now()
+	if c.end != nil {
+		c.end(e, session, agent)
+	} else {
+		select {
+		case began = <-gone:
+		case <-time.After(patience):
+			e.t.Fatal("the agent does not end")
+		}
+	}
+	e.eventually("the stream is cut", cutWithin, func() bool { return e.open.Load() == 0 })
+	e.eventually("every process is dead", cutWithin, func() bool { return len(e.processes()) == 0 })
+	e.t.Logf("cut and dead after %s", time.Since(began).Round(time.Millisecond))
+	cut := *e.cut.Load()
+	if e.cmd == nil { // the node is gone: its end is written by the next one
+		e.start()
+	}
+	if e.machine != nil && e.machine.cmd == nil {
+		e.machine.start()
+	}
+	e.settled(event)
+	var s view.Session
+	e.until("ended as "+c.reason, func() bool {
+		return e.client.Get(e.t.Context(), "/v1/sessions/"+url.PathEscape(session), nil, &s) == nil && s.State == "ended"
+	})
+	if s.Reason != c.reason || s.Provider != e.provider {
+		e.t.Errorf("the session of %s ended %s, want %s of %s", s.Provider, s.Reason, c.reason, e.provider)
+	}
+	e.nothingLeft(session)
+	if e.open.Load() != 0 {
+		e.t.Error("a stream came back")
+	}
+	if c.reason == "timeout" { // which is over when the time is, not when the agent is
+		began = e.runningSince(session).Add(lateAfter)
+	}
+	return cut.Sub(began)
+}
+
+// goneAt says when a process has ended.
+func (e *ends) goneAt(pid int) <-chan time.Time {
+	e.t.Helper()
+	at := make(chan time.Time, 1)
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		e.t.Fatalf("pidfd of the agent: %v", err)
+	}
+	go func() {
+		defer unix.Close(fd)
+		for {
+			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1); err != unix.EINTR {
+				at <- time.Now()
+				return
+			}
+		}
+	}()
+	return at
+}
+
+// runningSince is when the agent's time began, by the session's own chain.
+func (e *ends) runningSince(session string) time.Time {
+	e.t.Helper()
+	var chain struct{ Items []view.Receipt }
+	if err := e.client.Get(e.t.Context(), "/v1/sessions/"+url.PathEscape(session)+"/receipts", nil, &chain); err != nil {
+		e.t.Fatal(err)
+	}
+	states := 0
+	for _, r := range chain.Items {
+		if r.Type == "session.state" {
+			if states++; states == 2 { // preparing, running
+				return r.Time
+			}
+		}
+	}
+	e.t.Fatal("the session never ran")
+	return time.Time{}
+}
+
 // ends is a node whose sessions read an endless stream.
 type ends struct {
 	*liveNode
-	top  testing.TB
-	open atomic.Int64 // streams that the outside is serving
+	provider string
+	machine  *otherMachine // of the provider remote
+	top      testing.TB
+	open     atomic.Int64              // streams that the outside is serving
+	cut      atomic.Pointer[time.Time] // when the last of them ended
 }
 
-func newEnds(t *testing.T) *ends {
-	e := &ends{top: t}
+// lateAfter is the timeout of the bundle that is for it.
+const lateAfter = 3 * time.Second
+
+func newEnds(t testing.TB, provider string) *ends {
+	t.Helper()
+	if provider == "oci" {
+		if _, err := exec.LookPath("podman"); err != nil || os.Geteuid() != 0 {
+			t.Skip("NOT TESTED on this machine: the oci provider needs podman and root")
+		}
+	}
+	e := &ends{top: t, provider: provider}
 	world, err := outside.New()
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +208,11 @@ func newEnds(t *testing.T) *ends {
 	t.Cleanup(world.Close)
 	_, err = world.HTTP("stream.test", netip.MustParseAddr("93.184.216.34"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		e.open.Add(1)
-		defer e.open.Add(-1)
+		defer func() {
+			now := time.Now()
+			e.cut.Store(&now)
+			e.open.Add(-1)
+		}()
 		for tick := time.NewTicker(20 * time.Millisecond); ; {
 			_, err := w.Write(bytes.Repeat([]byte("x"), 512))
 			if err := http.NewResponseController(w).Flush(); err != nil {
@@ -120,30 +232,36 @@ func newEnds(t *testing.T) *ends {
 		t.Fatal(err)
 	}
 	dir := nodeDir(t)
-	tools := filepath.Join(dir, "script")
-	bundle := func(name, conclusion, timeout string) string {
+	config, mode := worldConfig(world), "hard"
+	switch provider {
+	case "oci":
+		config += "providers: {local: {}, oci: {}}\n"
+		t.Cleanup(func() { forgetPodman(t, dir) })
+	case "remote":
+		e.machine = newOtherMachine(t, dir, world)
+		config = e.machine.config(world)
+		mode = "shadow" // hard mode asks for a conformance report; what is cut is the same
+	}
+	bundle := func(name, conclusion string, timeout time.Duration) string {
 		return fmt.Sprintf(`apiVersion: gatehouse/v1
 kind: Bundle
-name: %s
-mode: hard
+name: %[1]s
+mode: %[2]s
 accepts: member
 match:
-  - {source: github, endpoint: main, kinds: [workflow_run.completed], where: {conclusion: %s, repository.id: ["1"], fork: false}}
+  - {source: github, endpoint: main, kinds: [workflow_run.completed], where: {conclusion: %[3]s, repository.id: ["1"], fork: false}}
 session:
+  provider: %[4]s
   agent:
     command:
-      argv: [/bin/bash, -c, "exec 3<>/dev/tcp/stream.test/80; printf 'GET / HTTP/1.1\\r\\nHost: stream.test\\r\\n\\r\\n' >&3; (trap '' TERM; cat <&3 >/dev/null; sleep %s) & . /opt/script", agent-%s]
-  task: "run {{ facts.run_id }}"
-  timeout: %s
-  mounts: [{source: %s, path: /opt/script}]
+      argv: [/bin/bash, -c, "exec 3<>/dev/tcp/stream.test/80; printf 'GET / HTTP/1.1\\r\\nHost: stream.test\\r\\n\\r\\n' >&3; (trap '' TERM; cat <&3 >/dev/null; sleep %[5]s) & if [ $GATEHOUSE_TASK = neutral ] || [ $GATEHOUSE_TASK = skipped ]; then sleep 1; exit 0; fi; sleep %[5]s; exit 3", agent-%[5]s]
+  task: "{{ facts.conclusion }}"
+  timeout: %[6]s
 egress:
   - {host: stream.test, ports: [80], schemes: [http], methods: [GET]}
-`, name, conclusion, endMarker, endMarker, timeout, tools)
+`, name, mode, conclusion, provider, endMarker, timeout)
 	}
-	if err := os.WriteFile(tools, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	e.liveNode = newLiveNodeOn(t, dir, worldConfig(world), bundle("ends", "failure", "5m"), bundle("late", "timed_out", "3s"))
+	e.liveNode = newLiveNodeOn(t, dir, config, bundle("ends", "["+stays+", "+goes+"]", 5*time.Minute), bundle("late", "["+late+", "+early+"]", lateAfter))
 	e.args = []string{"--dev"}
 	return e
 }
@@ -224,22 +342,29 @@ func (e *ends) session() string {
 	return list.Items[0].ID
 }
 
-func (e *ends) sessionOf(event string) string {
+// child is a process that parent started, with a word in its arguments.
+func (e *ends) child(parent int, word string) int {
 	e.t.Helper()
-	var found struct{ Sessions []struct{ ID string } }
-	if err := e.client.Get(e.t.Context(), "/v1/events/"+url.PathEscape(event), nil, &found); err != nil || len(found.Sessions) != 1 {
-		e.t.Fatalf("%d sessions of %s: %v", len(found.Sessions), event, err)
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range all {
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if line, rerr := os.ReadFile(path); err == nil && rerr == nil && bytes.Contains(line, []byte(word)) && parentOf(e.t, pid) == parent {
+			return pid
+		}
 	}
-	return found.Sessions[0].ID
+	e.t.Fatalf("process %d has no child that says %q", parent, word)
+	return 0
 }
 
 // nothingLeft: no mount, no folder of the sandbox, no door.
 func (e *ends) nothingLeft(session string) {
 	e.t.Helper()
-	e.eventually("the sandbox's folder is gone", cutWithin, func() bool {
-		_, err := os.Stat(e.path("state", "run", session))
-		return os.IsNotExist(err)
-	})
+	for _, run := range []string{"state/run", "state/run-oci/run", "machine/run", "machine/doors"} {
+		e.eventually("the sandbox's folder is gone", cutWithin, func() bool {
+			_, err := os.Stat(e.path(run, session))
+			return os.IsNotExist(err)
+		})
+	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		e.t.Fatal(err)
@@ -249,5 +374,37 @@ func (e *ends) nothingLeft(session string) {
 	}
 	if _, err := os.Lstat(e.path("state", "sessions", session, "door.sock")); !os.IsNotExist(err) {
 		e.t.Errorf("the door is left: %v", err)
+	}
+	if e.provider == "oci" {
+		for _, args := range all(e.t) {
+			if strings.Contains(args, "gatehouse-"+session) {
+				e.t.Errorf("podman left %q", args)
+			}
+		}
+	}
+}
+
+// all are the arguments of every process.
+func all(t testing.TB) (args []string) {
+	t.Helper()
+	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range paths {
+		if line, err := os.ReadFile(path); err == nil {
+			args = append(args, strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return args
+}
+
+// forgetPodman removes what podman keeps below /run of a node that is over.
+func forgetPodman(t testing.TB, dir string) {
+	t.Helper()
+	owners, _ := filepath.Glob("/run/gatehouse-podman/*/.gatehouse")
+	for _, path := range owners {
+		if owner, err := os.ReadFile(path); err == nil && strings.HasPrefix(string(owner), dir+"/") {
+			if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }

@@ -3,18 +3,12 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"net/http"
-	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"gatehouse/gatekeeper/sandbox/local"
-	"gatehouse/gatekeeper/sandbox/remote/remoted"
 	"gatehouse/internal/notary"
-	"gatehouse/internal/outside"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/view"
 	"gatehouse/receipts"
@@ -36,8 +30,8 @@ session:
 egress: [{host: listed.test}]
 `
 
-// TestRemoteProvider carries events to sessions on another machine: the
-// reference server over the real sandbox, reached over TLS by the node's own
+// TestRemoteProvider carries events to sessions on another machine: the built
+// gatehouse-remote over the real sandbox, reached over TLS by the node's own
 // checked exit, with the session's door joined through the shim. In shadow it
 // just runs, at level 2; in hard it is refused until the provider has a
 // conformance report that holds, and again when the report is gone.
@@ -50,21 +44,8 @@ func TestRemoteProvider(t *testing.T) {
 	}
 	world, listed := listedWorld(t)
 	dir := nodeDir(t)
-	token := strings.Repeat("remote-token-", 4)
-	remoteMachine(t, dir, world, token)
-	doors, err := freeAddr()
-	if err != nil {
-		t.Fatal(err)
-	}
-	const host = "sandboxes.good.test"
-	config := strings.TrimSuffix(worldConfig(world), "}\n") + ", ca: ca.pem}\n" +
-		fmt.Sprintf("providers: {local: {}, remote: {url: \"https://%s\", token: \"${file:remote.token}\", doors: %q}}\n", host, doors)
-	if err := os.WriteFile(filepath.Join(dir, "ca.pem"), world.CA(), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "remote.token"), []byte(token), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	machine := newOtherMachine(t, dir, world)
+	config := machine.config(world)
 	n := newLiveNodeOn(t, dir, config, fmt.Sprintf(remoteBundle, "shadow", "failure"), fmt.Sprintf(remoteBundle, "hard", "timed_out"))
 	n.args = []string{"--dev"}
 	n.start()
@@ -144,43 +125,5 @@ func TestRemoteProvider(t *testing.T) {
 		}
 	})
 	n.stop()
-}
-
-// remoteMachine serves the contract in the fake outside.
-func remoteMachine(t *testing.T, dir string, world *outside.World, token string) {
-	t.Helper()
-	program := filepath.Join(dir, "gatehouse-remote")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "gatehouse/cmd/gatehouse-remote")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	at := filepath.Join(dir, "machine")
-	store, err := remoted.NewStore(filepath.Join(at, "artifacts"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := local.New(local.Options{Run: filepath.Join(at, "run"), InitPath: binary, Put: store.Put})
-	if problem.CodeOf(err) == problem.ProviderCapabilityMissing {
-		t.Skipf("NOT TESTED on this machine: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	own := uint32(os.Geteuid())
-	s, err := remoted.New(remoted.Options{
-		Provider: p, Artifacts: store, Token: []byte(token), Dir: filepath.Join(at, "doors"), Program: program, ShimUID: 609999,
-		Agents: func(uid uint32) bool { return own != 0 && uid == own || uid >= 610000 && uid <= 610999 },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("left on the other machine: %v", err)
-		}
-	})
-	if _, err := world.HTTPS("sandboxes.good.test", netip.MustParseAddr("93.184.216.50"), http.Handler(s)); err != nil {
-		t.Fatal(err)
-	}
+	machine.stop()
 }
