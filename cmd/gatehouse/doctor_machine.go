@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,7 +26,31 @@ const (
 
 // examineMachine reads what the kernel and the disk allow. It changes nothing.
 func examineMachine(cfg *config.Config) []finding {
-	return slices.Concat(checkNamespaces("/"), checkSeccomp("/"), checkClock(), checkDisk(cfg.StateDir()))
+	groups, _ := os.Getgroups()
+	return slices.Concat(checkNamespaces("/"), checkGroups(os.Geteuid(), os.Getegid(), groups), checkSeccomp("/"), checkClock(), checkDisk(cfg.StateDir()))
+}
+
+// checkGroups names the groups that sessions of an ordinary user keep. A user
+// namespace that is made without privileges cannot drop them (the kernel refuses
+// setgroups there), and files that are visible inside are still judged by them.
+// A root node's sessions have none.
+func checkGroups(uid, gid int, groups []int) []finding {
+	var kept []string
+	for _, g := range groups {
+		if g == gid || uid == 0 {
+			continue
+		}
+		name := strconv.Itoa(g)
+		if known, err := user.LookupGroupId(name); err == nil {
+			name = known.Name
+		}
+		kept = append(kept, name)
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	return []finding{{"groups", levelWarn, "sessions keep this user's groups " + strings.Join(kept, ", ") + ": what is shown inside and open to one of them alone can be read there",
+		"run the node as root, or as a user of its own that is in no other group"}}
 }
 
 // setting reads a file of one line below root, "" when there is none.

@@ -162,3 +162,30 @@ func TestDoctorAsService(t *testing.T) {
 		}
 	}
 }
+
+// TestDoctorGroups: an ordinary user's further groups are named, since no session
+// of that user can drop them; root's sessions have none.
+func TestDoctorGroups(t *testing.T) {
+	for name, c := range map[string]struct {
+		uid, gid int
+		groups   []int
+		want     string // "" = nothing to say
+	}{
+		"root":               {0, 0, []int{0, 4}, ""},
+		"none":               {1000, 1000, nil, ""},
+		"its_own":            {1000, 1000, []int{1000}, ""},
+		"a_further_one":      {1000, 1000, []int{1000, 987654}, "987654"},
+		"root_s_as_well":     {1000, 1000, []int{0}, "root"},
+		"several_are_listed": {1000, 1000, []int{987653, 987654}, "987653, 987654"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found := checkGroups(c.uid, c.gid, c.groups)
+			if c.want == "" && len(found) == 0 {
+				return
+			}
+			if len(found) != 1 || found[0].Level != levelWarn || found[0].Fix == "" || c.want == "" || !strings.Contains(found[0].Detail, "groups "+c.want+":") {
+				t.Errorf("%+v, want %q", found, c.want)
+			}
+		})
+	}
+}
