@@ -133,7 +133,7 @@ func (c *cli) bundleLint() *cobra.Command {
 						fmt.Fprintf(c.out, "    hint: %s\n", l.Hint)
 					}
 				}
-				fmt.Fprintf(c.out, "%d bundles, %d findings\n", len(files), len(lines))
+				fmt.Fprintf(c.out, "%s, %s\n", amount(len(files), "bundle"), amount(len(lines), "finding"))
 			} else if err := rows(c, lines, nil, nil); err != nil {
 				return err
 			}
@@ -274,4 +274,12 @@ func (p payload) test(bundles []*bundle.Bundle, repositories map[string]string) 
 	}
 	line.Bundle = c.Bundle.Name
 	return line, nil
+}
+
+// amount is a number of things, in words.
+func amount(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
