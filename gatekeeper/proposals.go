@@ -30,10 +30,11 @@ func (f *fold) waiting(name string) (digest string) {
 }
 
 // waitsBeside reports whether the version of a bundle that waits was asked for
-// beside the others as they are now.
-func (f *fold) waitsBeside(name string, now map[string]string) (same bool) {
+// beside the others as they are now. What another node asked for is that node's.
+func (f *fold) waitsBeside(name string, now map[string]string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	same := true
 	f.each(func(p *Proposal) bool { return p.Bundle == name && p.Kind == ProposeVersion }, func(p *Proposal) { same = len(p.drifted(now)) == 0 })
 	return same
 }
