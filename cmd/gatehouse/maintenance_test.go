@@ -314,5 +314,6 @@ func TestForeignStream(t *testing.T) {
 	n.gatehouse(exitOK, "rebuild")
 	n.start()
 	n.settled(n.deliver(quiet(2))...)
+	n.gatehouse(exitOK, "rebuild", "--check")
 	n.stop()
 }
