@@ -137,4 +137,5 @@ await look((options) => open(empty, options), ["", "would-blocks", "sessions", "
   await page.context().close();
 }
 
+console.log("every state was looked at");
 await done();
