@@ -204,7 +204,7 @@ func (x *call) ask(raw string) (*enforcers.Permit, enforcers.Decision, bool) {
 	} else {
 		to, err := authority.ParseHostHeader(authority.HTTPS, u.Host)
 		p, ok := door.CanonicalPath(cmp.Or(u.EscapedPath(), "/")) // EG-56, EG-57
-		if err != nil || !ok {
+		if err != nil || !ok || strings.ContainsFunc(u.RawQuery, func(c rune) bool { return c <= ' ' || c > '~' }) {
 			a.HardSet = CodeSource
 		}
 		a.HTTP.To, a.HTTP.Path, a.HTTP.Query = to, p, u.RawQuery

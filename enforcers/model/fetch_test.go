@@ -103,6 +103,7 @@ func TestURLs(t *testing.T) {
 		"EG-56_dots_encoded":        {"anthropic", anthropic, "image", "https://cdn.good.test/a/%2e%2E/x.png", "", model.CodeSource, 1},
 		"EG-56_overlong":            {"anthropic", anthropic, "image", "https://cdn.good.test/a/%C0%AE%C0%AE/x.png", "", model.CodeSource, 1},
 		"EG-57_backslash":           {"anthropic", anthropic, "image", "https://cdn.good.test/a/..%5c..%5cx.png", "", model.CodeSource, 1},
+		"EG-51_blank_in_the_query":  {"anthropic", anthropic, "image", "https://cdn.good.test/x.png?a HTTP/1.1", "", model.CodeSource, 1},
 		"EG-56_plainly_spelled":     {"anthropic", anthropic, "image", "https://cdn.good.test/a/b//%61.png", `"media_type":"image/png"`, "", 1},
 		"ME-27_percent_in_the_path": {"anthropic", anthropic, "image", "https://cdn.good.test/a%2fx.png", "", model.CodeSource, 1},
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -380,10 +381,19 @@ func (a *answer) Close() error {
 	return nil
 }
 
+// blank reports whether s would be more than one word of a request line.
+func blank(s string) bool {
+	return strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c == 0x7f })
+}
+
 // wellFormed refuses what would be another request on the wire than it is here.
 func wellFormed(r *http.Request) error {
 	if r.URL == nil || r.Host == "" || r.Method != "" && !httpguts.ValidHeaderFieldName(r.Method) { // a token as well; none is GET
 		return errors.New("the request has no host, or its method is malformed")
+	}
+	// A path is escaped when it is written; these two are written as they stand.
+	if blank(r.URL.Opaque) || blank(r.URL.RawQuery) {
+		return errors.New("the request's target is malformed")
 	}
 	for _, h := range []http.Header{r.Header, r.Trailer} {
 		for name, values := range h {

@@ -310,6 +310,8 @@ func TestHTTP1Malformed(t *testing.T) {
 		"trailer": func(r *http.Request) { r.Trailer = http.Header{"A": {"x\r\nB: y"}} },
 		"method":  func(r *http.Request) { r.Method = "GET / HTTP/1.1\r\nA:" },
 		"host":    func(r *http.Request) { r.Host = "" },
+		"query":   func(r *http.Request) { r.URL.RawQuery = "a HTTP/1.1" },
+		"target":  func(r *http.Request) { r.URL.Opaque = "/a HTTP/1.1" },
 	} {
 		t.Run("EG-51_"+name, func(t *testing.T) {
 			k, _ := pair(t)
