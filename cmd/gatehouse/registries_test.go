@@ -25,6 +25,7 @@ type registry struct {
 	host  string
 	token string // "" = open to anyone
 	files map[string]file
+	also  func(*http.Request) bool // lets a request in under another credential
 
 	mu   sync.Mutex
 	seen []string // Authorization of every request, "" for none
@@ -54,6 +55,10 @@ func (r *registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
 	r.seen = append(r.seen, sent)
 	r.mu.Unlock()
+	if r.also != nil && r.also(q) {
+		_, _ = io.WriteString(w, "let in")
+		return
+	}
 	if r.token != "" && sent != "Bearer "+r.token {
 		http.Error(w, "no credential", http.StatusUnauthorized)
 		return
