@@ -35,8 +35,8 @@ func TestBenchEnds(t *testing.T) {
 			}
 			for range rounds {
 				// Three failures in a row would pause a bundle.
-				run(ending{"reset", goes, nil, "no_effect"})
-				run(ending{"reset", early, nil, "no_effect"})
+				run(ending{"reset", goes, dismiss, "no_effect"})
+				run(ending{"reset", early, dismiss, "no_effect"})
 				for _, c := range all {
 					took[c.name] = append(took[c.name], max(0, run(c)))
 				}

@@ -32,13 +32,23 @@ const endMarker = "27.1828182"
 // ending is one way in which a session ends.
 type ending struct {
 	name, conclusion string
-	end              func(e *ends, session string, agent int) // nil: it ends by itself
+	end              func(e *ends, session string, agent int)
 	reason           string
 }
 
+// itself reports whether it is the agent's own end, or its time's.
+func (c ending) itself() bool { return c.reason == "no_effect" || c.reason == "timeout" }
+
 // What the delivery says decides which agent comes: one that stays, one that
-// goes by itself, and the same under a short timeout.
+// goes when it is told to, and the same under a short timeout.
 const stays, goes, late, early = "failure", "neutral", "timed_out", "skipped"
+
+// dismiss tells an agent that goes to go: it is not asked when it is ready.
+func dismiss(e *ends, _ string, agent int) {
+	if err := syscall.Kill(agent, syscall.SIGUSR1); err != nil {
+		e.t.Error(err)
+	}
+}
 
 // endings are those of a provider. Never do three in a row fail: that pauses
 // the bundle.
@@ -49,12 +59,13 @@ func endings(provider string) []ending {
 	// Who started PID 1: bubblewrap, or podman's monitor.
 	above := func(e *ends, _ string, agent int) { e.kill9(parentOf(e.t, parentOf(e.t, agent))) }
 	node := func(e *ends, _ string, _ int) { e.kill() }
+	wait := func(*ends, string, int) {}
 	all := []ending{
-		{"timeout", late, nil, "timeout"},
+		{"timeout", late, wait, "timeout"},
 		{"cancel", stays, kill, "cancelled"},
 		{"kill_9_agent", stays, agent, "failed"},
 		{"kill_9_init", stays, initd, "failed"},
-		{"completion", goes, nil, "no_effect"},
+		{"completion", goes, dismiss, "no_effect"},
 	}
 	switch provider {
 	case "local":
@@ -101,12 +112,11 @@ func (e *ends) run(number int, c ending) time.Duration {
 	event := e.deliver(workflowRun(number, c.conclusion))[0]
 	e.eventually("the agent reads the stream", patience, func() bool { return e.open.Load() > 0 })
 	agent := e.agent()
-	session := e.session()
+	session := e.sessionOf(event)
 	gone := e.goneAt(agent)
 	began := time.Now()
-	if c.end != nil {
-		c.end(e, session, agent)
-	} else {
+	c.end(e, session, agent)
+	if c.itself() {
 		select {
 		case began = <-gone:
 		case <-time.After(patience):
@@ -191,7 +201,7 @@ type ends struct {
 }
 
 // lateAfter is the timeout of the bundle that is for it.
-const lateAfter = 3 * time.Second
+const lateAfter = 6 * time.Second
 
 func newEnds(t testing.TB, provider string) *ends {
 	t.Helper()
@@ -254,7 +264,7 @@ session:
   provider: %[4]s
   agent:
     command:
-      argv: [/bin/bash, -c, "exec 3<>/dev/tcp/stream.test/80; printf 'GET / HTTP/1.1\\r\\nHost: stream.test\\r\\n\\r\\n' >&3; (trap '' TERM; cat <&3 >/dev/null; sleep %[5]s) & if [ $GATEHOUSE_TASK = neutral ] || [ $GATEHOUSE_TASK = skipped ]; then sleep 1; exit 0; fi; sleep %[5]s; exit 3", agent-%[5]s]
+      argv: [/bin/bash, -c, "trap 'exit 0' USR1; exec 3<>/dev/tcp/stream.test/80; printf 'GET / HTTP/1.1\\r\\nHost: stream.test\\r\\n\\r\\n' >&3; (trap '' TERM; cat <&3 >/dev/null; sleep %[5]s) & if [ $GATEHOUSE_TASK = neutral ] || [ $GATEHOUSE_TASK = skipped ]; then while :; do sleep 0.05; done; fi; sleep %[5]s; exit 3", agent-%[5]s]
   task: "{{ facts.conclusion }}"
   timeout: %[6]s
 egress:
@@ -332,14 +342,18 @@ func (e *ends) kill9(pid int) {
 	}
 }
 
-// session is the one that runs.
-func (e *ends) session() string {
+// sessionOf is the session of an event.
+func (e *ends) sessionOf(event string) (id string) {
 	e.t.Helper()
-	var list struct{ Items []view.Session }
-	if err := e.client.Get(e.t.Context(), "/v1/sessions", url.Values{"state": {"running"}}, &list); err != nil || len(list.Items) != 1 {
-		e.t.Fatalf("%d sessions run: %v", len(list.Items), err)
-	}
-	return list.Items[0].ID
+	e.until("a session of the event", func() bool {
+		var found struct{ Sessions []struct{ ID string } }
+		if err := e.client.Get(e.t.Context(), "/v1/events/"+url.PathEscape(event), nil, &found); err != nil || len(found.Sessions) != 1 {
+			return false
+		}
+		id = found.Sessions[0].ID
+		return true
+	})
+	return id
 }
 
 // child is a process that parent started, with a word in its arguments.
