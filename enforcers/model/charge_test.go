@@ -170,6 +170,7 @@ func TestMediaServed(t *testing.T) {
 			if want := int64(1_000_003 * 2500); o.Spent != want || d.Decision.Held >= want {
 				t.Errorf("held %d, spent %d, want %d", d.Decision.Held, o.Spent, want)
 			}
+			w.client.CloseIdleConnections() // the door ends that of an answer that was cut
 			before := w.fake.Requests()
 			if resp, body := w.post(c.path, asked); resp.StatusCode != 403 || code(body) != spend.CodeFrozen || w.fake.Requests() != before {
 				t.Errorf("%d %s", resp.StatusCode, body)
