@@ -26,8 +26,9 @@ import (
 // dead within a second.
 const cutWithin = 10 * time.Second
 
-// endMarker is a number that no other process sleeps for.
-const endMarker = "27.1828182"
+// endMarker is a number that no other process sleeps for, not even one of this
+// test run twice at a time.
+var endMarker = fmt.Sprintf("27.%07d", os.Getpid())
 
 // ending is one way in which a session ends.
 type ending struct {
