@@ -155,6 +155,20 @@ func TestVersionBesideItsEnforcers(t *testing.T) {
 	if got := w.inForceText(); strings.Contains(got, "dlp") {
 		t.Errorf("in force: %s", got)
 	}
+	// What somebody applied is asked for again, not left waiting for ever.
+	for _, enforcer := range []string{"dlp", ""} {
+		w = newWorld(t, []string{strings.Replace(with, "mode: hard\n", "", 1)})
+		w.promote("a", map[bool]string{true: "", false: "dlp"}[enforcer != ""]) // one is hard, so that a version waits
+		w.mustApply(without, "waiting")
+		w.promote("a", enforcer)
+		w.mustApply(without, "waiting")
+		again := w.newestProposal()
+		if again.State != ProposalOpen || again.Kind != ProposeVersion {
+			t.Fatalf("the newest proposal is %+v", again)
+		}
+		w.approve1(again, ann)
+		w.approve1(again, bob)
+	}
 	// And the other way round: an enforcer's mode does not wait for a version.
 	w = newWorld(t, []string{with})
 	mode, err := w.ProposeMode(t.Context(), "a", "dlp", bundle.Hard, "quiet", ann)

@@ -403,6 +403,7 @@ func (g *Gatekeeper) enact(ctx context.Context, p Proposal, have *desired, c rec
 		state.Paused = false
 		x[xStep] = stepResume
 	default:
+		state.Waiting = "" // its proposal ends with the mode that it was made under: see propose
 		if p.Enforcer == "" {
 			state.Mode = p.To
 		} else {
