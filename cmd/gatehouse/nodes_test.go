@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
 	"gatehouse/internal/journal"
 	"gatehouse/internal/notary"
@@ -28,6 +30,11 @@ type twoNodes struct {
 
 func newTwoNodes(t *testing.T) *twoNodes {
 	t.Helper()
+	return newTwoNodesOn(t, nodeDir(t), nodeDir(t))
+}
+
+func newTwoNodesOn(t *testing.T, dirs ...string) *twoNodes {
+	t.Helper()
 	const quietAgent = `apiVersion: gatehouse/v1
 kind: Bundle
 name: work
@@ -41,7 +48,7 @@ session: {agent: {command: {argv: [/bin/sh, -c, "echo done > /gatehouse/out/resu
 	w := &twoNodes{t: t, keys: make([]*notary.Keys, 2), want: map[string]string{}}
 	for i := range 2 {
 		peer := fmt.Sprintf("nodes: [{keyset: peer.note, root: %q}]\n", "${PEER}")
-		w.nodes = append(w.nodes, newNamedNode(t, nodeDir(t), fmt.Sprintf("node-%d", i+1), shared+peer, quietAgent))
+		w.nodes = append(w.nodes, newNamedNode(t, dirs[i], fmt.Sprintf("node-%d", i+1), shared+peer, quietAgent))
 	}
 	for i, n := range w.nodes {
 		var err error
@@ -120,6 +127,56 @@ func TestTamperTwoNodes(t *testing.T) {
 		if err := paused.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
+		for run := range 4 {
+			w.deliver(run % 2)
+		}
+		w.settled(0, 1)
+		w.verify()
+	})
+}
+
+// TestTamperTwoNodesDisk fills the disk of one of two nodes (RC-43): the other
+// one takes its deliveries and judges them, and when there is space again nothing
+// was judged twice, no log forks and none has a gap.
+func TestTamperTwoNodesDisk(t *testing.T) {
+	t.Run("RC-43_disk_full_beside_another", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("short: nats-server and two nodes")
+		}
+		w := newTwoNodesOn(t, smallDisk(t), nodeDir(t))
+		for run := range 4 {
+			w.deliver(run % 2)
+		}
+		w.settled(0, 1)
+		full := w.nodes[0]
+		free := full.fill()
+		// The journal has some space of its own that it had allocated.
+		refusals := 0
+		for run := 1000; refusals < 3 && run < 100_000; run++ {
+			p := padded(quiet(run), 128<<10)
+			a, err := full.send(p)
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case a.Status == http.StatusOK:
+				w.want[a.ID] = "refused no_match"
+			case a.Status == http.StatusServiceUnavailable:
+				refusals++
+			case a.Status == http.StatusTooManyRequests:
+				time.Sleep(20 * time.Millisecond) // the endpoint's rate
+			default:
+				t.Fatalf("answered %d %s", a.Status, a.Code)
+			}
+		}
+		if refusals < 3 {
+			t.Fatal("the disk never filled")
+		}
+		for range 6 {
+			w.deliver(1)
+		}
+		w.nodes[1].until("the other node takes what comes to it", func() bool { s := w.nodes[1].status(); return s.Ready })
+		free()
+		full.until("ready again", func() bool { return full.status().Ready })
 		for run := range 4 {
 			w.deliver(run % 2)
 		}
