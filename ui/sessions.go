@@ -152,6 +152,8 @@ func growing(s view.Session) bool {
 const (
 	liveEvery = 250 * time.Millisecond
 	livePing  = 15 * time.Second
+	// A page that takes nothing for so long is gone.
+	liveStall = time.Minute
 )
 
 // live rings a bell at a page whenever its session's chain grew, as server-sent
@@ -172,7 +174,6 @@ func (u *UI) live(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	out := http.NewResponseController(w)
-	_ = out.SetWriteDeadline(time.Time{}) // it has no end of its own
 	tick := time.NewTicker(liveEvery)
 	defer tick.Stop()
 	var said uint64
@@ -188,6 +189,7 @@ func (u *UI) live(w http.ResponseWriter, r *http.Request) {
 			line += "event: end\ndata: end\n\n"
 		}
 		if line != "" {
+			_ = out.SetWriteDeadline(time.Now().Add(liveStall))
 			if _, err := io.WriteString(w, line); err != nil || out.Flush() != nil {
 				return
 			}

@@ -18,6 +18,10 @@ import (
 // pingEvery is how long a stream stays silent before it says that it lives.
 const pingEvery = 15 * time.Second
 
+// stalledAfter is how long a reader may take nothing before its stream ends: a
+// stream has no end of its own, and nobody keeps one open by not reading it.
+const stalledAfter = time.Minute
+
 // streamInput is the query of the receipt stream.
 type streamInput struct {
 	Session string `query:"session" maxLength:"64" doc:"one session; all when left out"`
@@ -64,8 +68,6 @@ func (a *API) sendStream(ctx context.Context, w http.ResponseWriter, in *streamI
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
 	out := http.NewResponseController(w)
-	_ = out.SetWriteDeadline(time.Time{}) // it has no end of its own
-
 	type row struct {
 		view.Streamed
 		err error
@@ -84,7 +86,9 @@ func (a *API) sendStream(ctx context.Context, w http.ResponseWriter, in *streamI
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	for {
-		// Whoever reads slowly waits here; nothing is buffered for them.
+		// Whoever reads slowly waits here; nothing is buffered for them. The deadline is
+		// behind the next ping, which moves it.
+		_ = out.SetWriteDeadline(time.Now().Add(pingEvery + stalledAfter))
 		if err := out.Flush(); err != nil {
 			return nil
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -169,6 +170,44 @@ func TestStopEndsStreams(t *testing.T) {
 	}()
 	w.Stop()
 	<-read
+}
+
+// deadlines notes whether each flush of an answer had a deadline before it.
+type deadlines struct {
+	http.ResponseWriter
+	set                bool
+	flushes, unlimited int
+}
+
+func (d *deadlines) SetWriteDeadline(t time.Time) error {
+	d.set = time.Until(t) > 0
+	return nil
+}
+
+func (d *deadlines) FlushError() error {
+	d.flushes++
+	if !d.set {
+		d.unlimited++
+	}
+	d.set = false
+	return nil
+}
+
+// T-15: nobody holds a stream open by not reading it.
+func TestStreamIsNotHeldOpen(t *testing.T) {
+	w := newWorld(t, nil)
+	b := w.operator().login()
+	all, err := w.view.Sessions(view.SessionFilter{State: "ended"}, "", 1)
+	if err != nil || len(all.Items) != 1 {
+		t.Fatalf("%v %v", all, err)
+	}
+	r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8081/v1/receipts/stream?session="+all.Items[0].ID, nil)
+	r.AddCookie(b.cookie)
+	d := &deadlines{ResponseWriter: httptest.NewRecorder()}
+	w.Operator().ServeHTTP(d, r)
+	if d.flushes < 3 || d.unlimited != 0 {
+		t.Errorf("%d of %d flushes had no deadline", d.unlimited, d.flushes)
+	}
 }
 
 // T-15: a stream that is open ends with its reader's login, token or role.
