@@ -84,7 +84,7 @@ func TestSuggest(t *testing.T) {
 		check  func(t *testing.T, l review.Ladder)
 	}{
 		"set_fits": {"host:registry.example.net", "exact host set", "", func(t *testing.T, l review.Ladder) {
-			if got := l.Rungs[0].Title; got != "GET registry.example.net/left-pad/**" {
+			if got := l.Rungs[0].Title; got != "GET registry.example.net/left-pad/*" {
 				t.Errorf("narrowest: %s", got)
 			}
 			if !slices.Contains(l.Rungs[0].Authority, "a new host: registry.example.net") || l.Rungs[0].Covers != 2 {

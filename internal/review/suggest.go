@@ -176,8 +176,9 @@ func (r *Review) offers(b *bundle.Bundle, g *view.Group, all []view.Group) []off
 		}
 	}
 	var out []offer
-	if path := rulePath(g.Path); path != "" {
-		out = append(out, egress("exact", g.Method+" "+host+path, host, entry(host, []string{g.Method}, []string{path}), caution))
+	// A template's stars stand for one segment each, as a rule's do.
+	if g.Path != "" {
+		out = append(out, egress("exact", g.Method+" "+host+g.Path, host, entry(host, []string{g.Method}, []string{g.Path}), caution))
 	}
 	methods := []string{g.Method}
 	for _, o := range all {
@@ -242,22 +243,6 @@ func ruleHost(template string) string {
 		return template // *.rest
 	}
 	return "**" + template[at+1:]
-}
-
-// rulePath turns a path's template into the narrowest path of a rule, "" when it
-// would be every path.
-func rulePath(template string) string {
-	if template == "" {
-		return ""
-	}
-	at := strings.Index(template, "/*")
-	if at < 0 {
-		return template
-	}
-	if at == 0 {
-		return ""
-	}
-	return template[:at] + "/**"
 }
 
 func setHolds(set *bundle.Set, g *view.Group) bool {
