@@ -18,7 +18,7 @@ func urlPath(s string) bool {
 		return false
 	}
 	s = prefix
-	if !strings.HasPrefix(s, "/") || strings.ContainsAny(s, "?#\\%;") || strings.Contains(s, "//") || !printable(s) {
+	if !strings.HasPrefix(s, "/") || strings.ContainsAny(s, "?#\\%;{}") || strings.Contains(s, "//") || !printable(s) {
 		return false
 	}
 	for seg := range strings.SplitSeq(s, "/") {

@@ -10,7 +10,7 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%q is refused", good)
 		}
 	}
-	for _, bad := range []string{"", "v1", "*", "**", "/a*", "/*a", "/a**", "/***", "/**/a", "/a/../b", "/./a", "//a", "/a%2f", "/a;b", "/a?b", `/a\b`, "/a b"} {
+	for _, bad := range []string{"", "v1", "*", "**", "/a*", "/*a", "/a**", "/***", "/**/a", "/a/../b", "/./a", "//a", "/a%2f", "/a;b", "/a?b", `/a\b`, "/a b", "/a/{x}", "/a}"} {
 		if urlPath(bad) {
 			t.Errorf("%q is a path", bad)
 		}
