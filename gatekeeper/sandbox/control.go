@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	mrand "math/rand/v2"
+	"net/netip"
 	"strconv"
 )
 
@@ -24,11 +25,23 @@ const (
 
 // ProxyAddr is where the plain proxy listener waits inside; ResolverAddr is the
 // name server of resolv.conf. Any address would do for the latter: port 53 of
-// every address is the door.
+// every address is the door. CapturePort and NamesPort are where the kernel sends
+// the agent's connections and its questions. They lie above what a kernel gives
+// out by itself, so that no port of the host's that the probe tries is one of
+// them, and no program inside is handed one.
 const (
 	ProxyAddr    = "127.0.0.1:3128"
 	ResolverAddr = "192.0.2.53"
+	CapturePort  = 61001
+	NamesPort    = 61053
 )
+
+// OwnPort reports whether gatehouse-init itself waits on a port inside: that it
+// answers there says nothing about the host.
+func OwnPort(port uint16) bool {
+	proxy := netip.MustParseAddrPort(ProxyAddr).Port()
+	return port == proxy || port == CapturePort || port == NamesPort
+}
 
 // The control channel: two stream sockets between a provider and
 // gatehouse-init, each carrying one JSON object a line. ControlFD is PID 1's;

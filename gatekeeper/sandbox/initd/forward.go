@@ -11,11 +11,14 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"gatehouse/gatekeeper/sandbox"
 )
 
 // DNSTarget is the CONNECT target that means "the door's own resolver".
@@ -286,13 +289,8 @@ type listeners struct {
 	plain *net.TCPListener
 }
 
-// ports returns the capture and the resolver port.
-func (l *listeners) ports() (capture, resolver uint16) {
-	return l.tcp[0].Addr().(*net.TCPAddr).AddrPort().Port(), l.dns[0].Addr().(*net.TCPAddr).AddrPort().Port()
-}
-
 // listen opens the listeners. The kernel redirects to the same port of either
-// loopback address, so a port must be free on both.
+// loopback address.
 func listen(v6 bool, proxy string) (*listeners, error) {
 	hosts := []string{"127.0.0.1"}
 	if v6 {
@@ -300,24 +298,18 @@ func listen(v6 bool, proxy string) (*listeners, error) {
 	}
 	var lc net.ListenConfig
 	l := new(listeners)
-	port := "0"
 	for _, h := range hosts {
-		c, err := lc.Listen(context.Background(), "tcp", net.JoinHostPort(h, port))
+		c, err := lc.Listen(context.Background(), "tcp", net.JoinHostPort(h, strconv.Itoa(sandbox.CapturePort)))
 		if err != nil {
 			return nil, err
 		}
 		l.tcp = append(l.tcp, c.(*net.TCPListener))
-		_, port, _ = net.SplitHostPort(c.Addr().String())
-	}
-	port = "0"
-	for _, h := range hosts {
-		c, err := lc.Listen(context.Background(), "tcp", net.JoinHostPort(h, port))
-		if err != nil {
+		names := net.JoinHostPort(h, strconv.Itoa(sandbox.NamesPort))
+		if c, err = lc.Listen(context.Background(), "tcp", names); err != nil {
 			return nil, err
 		}
 		l.dns = append(l.dns, c.(*net.TCPListener))
-		_, port, _ = net.SplitHostPort(c.Addr().String())
-		u, err := lc.ListenPacket(context.Background(), "udp", net.JoinHostPort(h, port))
+		u, err := lc.ListenPacket(context.Background(), "udp", names)
 		if err != nil {
 			return nil, err
 		}

@@ -142,7 +142,7 @@ func capture() *sandbox.Fault {
 	if err != nil {
 		return fault(sandbox.StepCapture, fmt.Errorf("listen: %w", err))
 	}
-	if err := redirect(l.ports()); err != nil {
+	if err := redirect(sandbox.CapturePort, sandbox.NamesPort); err != nil {
 		return fault(sandbox.StepCapture, fmt.Errorf("nf_tables redirect: %w", err))
 	}
 	l.run(newForwarder(sandbox.DoorPath, maxTunnels))

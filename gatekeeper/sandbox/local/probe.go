@@ -101,8 +101,7 @@ func (b *box) plan() (plan sandbox.Plan, done func(), err error) {
 		}
 	}
 	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
-		var lc net.ListenConfig
-		l, err := lc.Listen(context.Background(), "tcp", addr)
+		l, err := listenApart(addr)
 		if err != nil {
 			continue // a machine without that family; none at all is a failed case
 		}
@@ -113,4 +112,16 @@ func (b *box) plan() (plan sandbox.Plan, done func(), err error) {
 		b.spec.Witness.Expect(sandbox.Nonces(plan.Targets))
 	}
 	return plan, done, nil
+}
+
+// listenApart listens on a port on which gatehouse-init does not wait inside:
+// SB-20 takes an answer there for the host's.
+func listenApart(addr string) (net.Listener, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", addr)
+	if err != nil || !sandbox.OwnPort(l.Addr().(*net.TCPAddr).AddrPort().Port()) {
+		return l, err
+	}
+	defer l.Close() // while it is held the kernel gives out another one
+	return listenApart(addr)
 }
