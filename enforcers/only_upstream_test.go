@@ -28,12 +28,14 @@ var hostReaders = map[string][]string{
 	"door/request.go":        {"newRequest"},         // clears it
 	"git/lfs_batch.go":       {"lfsAction"},          // of an address in the host's own answer, compared with the host
 	"model/call.go":          {"sources"},            // of a URL in the body, which the provider would fetch: judged, never dialed here
+	"model/fetch.go":         {"ask"},                // of a URL in the body: judged as an Authority before it is fetched
 	"telemetry/mediator.go":  {"sinkOf"},             // of a connection's URL and DSN, which the operator wrote
 	"telemetry/sentry.go":    {"own"},                // compares a DSN with the session's own
 	"telemetry/spans.go":     {"decision", "action"}, // of a receipt, for people to read
 	"upstream/credential.go": {"Own"},                // refuses any but the connection's own
 	"upstream/node.go":       {"RoundTrip"},          // refuses any but its own
 	"upstream/do.go":         {"request"},            // writes it
+	"upstream/http1.go":      {"wellFormed"},         // refuses an empty one
 }
 
 // TestOnlyUpstreamDials: nothing under enforcers but upstream has a way to the
