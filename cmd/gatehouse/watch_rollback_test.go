@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -40,10 +41,16 @@ func TestTamperWatch(t *testing.T) {
 	n.start()
 	n.settled(n.deliver(failure(1))...)
 	n.stop()
+	had := leavesOf(t, n.path("state/log/checkpoint"))
 	copied(n.path("state"), earlier)
 	n.start()
 	n.settled(n.deliver(failure(2), failure(3), quiet(4), quiet(5), quiet(6))...)
-	watch(exitOK)
+	// A checkpoint comes once a second, and one that the earlier state has says nothing
+	// of what comes now: half a dozen sessions more make far more than eight leaves.
+	eventually(t, "a checkpoint of what was delivered since", func() bool {
+		watch(exitOK)
+		return leavesOf(t, keep) > had+8
+	})
 	n.stop()
 
 	t.Run("RC-16_state_rolled_back", func(t *testing.T) {
@@ -86,4 +93,19 @@ func TestTamperWatch(t *testing.T) {
 		}
 	})
 	n.t = t
+}
+
+// leavesOf is the size of the log in the checkpoint of file.
+func leavesOf(t *testing.T, file string) int {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitN(string(b), "\n", 3)
+	n, err := strconv.Atoi(lines[min(1, len(lines)-1)])
+	if err != nil {
+		t.Fatalf("%s is no checkpoint: %q", file, b)
+	}
+	return n
 }
