@@ -44,6 +44,7 @@ func TestBenchDoor(t *testing.T) {
 	if os.Getenv("GATEHOUSE_BENCH") != "1" {
 		t.Skip("set GATEHOUSE_BENCH=1")
 	}
+	asServe(t)
 	o := newOutsideWorld(t)
 	shadow, hard := o.door(t, receipts.Shadow, nil), o.door(t, receipts.Hard, nil)
 	direct := way{name: "direct", dial: func() (net.Conn, error) { return net.Dial("tcp", o.origin) }, none: true}
