@@ -484,7 +484,13 @@ func TestTokensAfterKill(t *testing.T) {
 	n.args = []string{"--dev"}
 	n.start()
 	n.deliver(failure(1))
-	n.until("holding a token", func() bool { return len(w.alive()) == 1 })
+	// Used, and so in the journal: one whose answer is still under way when the node
+	// is killed was never in anybody's hands.
+	n.until("using a token", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.live) == 1 && len(w.asked) > 0
+	})
 	n.kill()
 	if len(w.alive()) != 1 {
 		t.Fatal("the token is gone before the node started again")
