@@ -26,6 +26,7 @@ type claim struct {
 	Node    string `json:"node"`
 	Session string `json:"session"`
 	Opened  bool   `json:"opened"`
+	Free    bool   `json:"free,omitempty"` // given up by its node: whoever is next takes it
 
 	key      string
 	revision uint64
@@ -58,7 +59,10 @@ func (g *Gatekeeper) once(ctx context.Context, key string, fn func(*claim) error
 	if err != nil || c == nil {
 		return err
 	}
-	return fn(c)
+	if err = fn(c); problem.CodeOf(err) == problem.JournalFull {
+		c.release(ctx, g.o.Claims)
+	}
+	return err
 }
 
 // claimFor takes the claim of key, or finds it settled (nil, nil).
@@ -81,6 +85,9 @@ func (g *Gatekeeper) claimFor(ctx context.Context, key string) (*claim, error) {
 	if err := json.Unmarshal(entry.Value, have); err != nil {
 		return nil, fmt.Errorf("claim %s is not readable: %w", key, err)
 	}
+	if have.Free {
+		return g.takeOver(ctx, c, raw, entry)
+	}
 	if have.Node == g.o.Node {
 		if _, known := g.fold.get(have.Session); known || have.Opened {
 			return nil, nil //nolint:nilnil // settled: the session is in the journal already
@@ -97,10 +104,26 @@ func (g *Gatekeeper) claimFor(ctx context.Context, key string) (*claim, error) {
 	if !silent {
 		return nil, errElsewhere
 	}
-	if c.revision, err = g.o.Claims.Update(ctx, key, raw, entry.Revision); err != nil {
+	return g.takeOver(ctx, c, raw, entry)
+}
+
+func (g *Gatekeeper) takeOver(ctx context.Context, c *claim, raw []byte, entry Entry) (*claim, error) {
+	var err error
+	if c.revision, err = g.o.Claims.Update(ctx, c.key, raw, entry.Revision); err != nil {
 		return nil, errElsewhere // somebody was faster
 	}
 	return c, nil
+}
+
+// release gives a claim up. A node whose disk is full lives and beats, and could
+// keep an event from every other one for as long as the stream hands it to them
+// and not to itself. It starts nothing for a claim that it gave up: session.open
+// never came about.
+func (c *claim) release(ctx context.Context, kv KV) {
+	c.Free = true
+	if raw, err := json.Marshal(c); err == nil {
+		_, _ = kv.Update(ctx, c.key, raw, c.revision) // or it stays this node's, which tries again
+	}
 }
 
 // opened marks the claim after session.open. An error means that another node

@@ -68,6 +68,8 @@ func TestClaims(t *testing.T) {
 		"other_lives":      {claim: &claim{Node: "n2", Session: claimedID}, pause: 59 * time.Second, code: problem.Conflict},
 		"other_beats":      {claim: &claim{Node: "n2", Session: claimedID}, pause: time.Hour, beat: true, code: problem.Conflict},
 		"other_silent":     {claim: &claim{Node: "n2", Session: claimedID}, pause: 60 * time.Second, admitted: "new"},
+		"other_gave_up":    {claim: &claim{Node: "n2", Session: claimedID, Free: true}, admitted: "new"},
+		"own_given_up":     {claim: &claim{Node: "n1", Session: claimedID, Free: true}, admitted: "new"},
 		"other_opened":     {claim: &claim{Node: "n2", Session: claimedID, Opened: true}},
 		"other_opened_old": {claim: &claim{Node: "n2", Session: claimedID, Opened: true}, pause: time.Hour},
 	}
@@ -189,6 +191,35 @@ func TestClaimTakenWhileAsleep(t *testing.T) {
 }
 
 // Many nodes and many deliveries of one event: one session.
+// A node whose disk is full lives and beats, and still keeps no event from others,
+// whether it would admit or refuse it.
+func TestClaimOfAFullNode(t *testing.T) {
+	for name, e := range map[string]*event.Event{"admitted": failedRun("this"), "refused": failedRun("this", func(e *event.Event) { e.Facts["conclusion"] = "success" })} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, []string{fixCI})
+			other := w.second("n2")
+			w.log.refuse = func(*receipts.Receipt) error { return problem.New(problem.JournalFull, "the disk is full", "") }
+			m := w.log.message(e)
+			if err := w.handle(t.Context(), m); problem.CodeOf(err) != problem.JournalFull {
+				t.Fatalf("handle: %v", err)
+			}
+			if err := other.handle(t.Context(), m); err != nil {
+				t.Fatalf("the other node: %v", err)
+			}
+			w.log.refuse = nil
+			if err := w.handle(t.Context(), m); err != nil {
+				t.Fatalf("the event came again: %v", err)
+			}
+			if n := len(other.log.chains); n != 1 {
+				t.Errorf("%d chains at the other node, which had only this event", n)
+			}
+			if s, _ := w.room.count(); s != 0 {
+				t.Error("the full node started something")
+			}
+		})
+	}
+}
+
 func TestClaimRace(t *testing.T) {
 	const nodes, copies = 4, 5
 	w := newWorld(t, []string{fixCI})
