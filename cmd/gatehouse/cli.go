@@ -54,18 +54,19 @@ func Main(ctx context.Context, args []string, in io.Reader, out, errw io.Writer)
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errw)
-	err := root.ExecuteContext(ctx)
-	return c.exit(err)
+	cmd, err := root.ExecuteContextC(ctx)
+	return c.exit(wrongLine(cmd, err))
 }
 
 func (c *cli) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "gatehouse",
-		Short:         "Start unattended coding-agent sessions from events, without handing them your keys",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE:          help,
+		Use:               "gatehouse",
+		Short:             "Start unattended coding-agent sessions from events, without handing them your keys",
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              cobra.NoArgs,
+		RunE:              help,
+		PersistentPreRunE: func(*cobra.Command, []string) error { return c.knownOutput() },
 	}
 	f := root.PersistentFlags()
 	f.StringVarP(&c.configPath, "config", "c", "gatehouse.yaml", "configuration file (or GATEHOUSE_CONFIG)")
@@ -77,12 +78,9 @@ func (c *cli) root() *cobra.Command {
 		c.doctorCommand(), c.drainCommand(), c.endpointCommand(), c.enforcerCommand(), c.eventCommand(), c.initCommand(), c.loginCommand(),
 		c.rebuildCommand(), c.receiptsCommand(), c.runCommand(), c.serveCommand(), c.sessionCommand(), c.statusCommand(), c.versionCommand())
 	root.AddCommand(c.auditorCommand(), c.conformanceCommand(), c.imageCommand(), c.keyCommand(), c.modelCommand(), c.pricesCommand(), c.secretCommand(), c.setCommand(), c.shadowCommand(), c.spendCommand(), c.tokenCommand())
+	strictHelp(root)
 	return root
 }
-
-// help is what a verb with subcommands does when none is named. Being runnable
-// makes cobra refuse an unknown subcommand instead of printing help for it.
-func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
 // exit prints err for a person and returns the exit code.
 func (c *cli) exit(err error) int {
@@ -106,20 +104,5 @@ func (c *cli) exit(err error) int {
 	case problem.Unreachable:
 		return exitUnreachable
 	}
-	var p *problem.Error
-	if !errors.As(err, &p) && isUsage(err) {
-		return exitUsage
-	}
 	return exitFailed
-}
-
-// isUsage recognizes the errors that cobra itself returns for a wrong command
-// line; it gives them no type.
-func isUsage(err error) bool {
-	for _, prefix := range []string{"unknown command", "accepts ", "requires ", "required flag"} {
-		if len(err.Error()) >= len(prefix) && err.Error()[:len(prefix)] == prefix {
-			return true
-		}
-	}
-	return false
 }

@@ -254,6 +254,9 @@ func (c *cli) secretOf(source string, stdin bool) (secret.Value, error) {
 	if len(b) > maxSecretInput || strings.ContainsAny(text, "\r\n") {
 		return secret.Value{}, usage("the standard input is not one secret", "give it alone, on one line")
 	}
+	if text == "" {
+		return secret.Value{}, usage("there is no secret on the standard input", "pipe in the one that "+source+" shows")
+	}
 	v := secret.FromString(text)
 	// The source itself judges it, so that a secret it would not start with is
 	// never written.

@@ -325,7 +325,7 @@ func (c *cli) enforcerNew() *cobra.Command {
 			name := args[0]
 			files, err := sdk.Template(language, name)
 			if err != nil {
-				return problem.Wrap(err, problem.Usage, err.Error(), "")
+				return usage(err.Error(), "see `gatehouse enforcer new --help`")
 			}
 			vectors, err := fs.ReadFile(conform.Vectors, "vectors/denylist.json")
 			if err != nil {

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"unicode"
-
-	"gatehouse/internal/problem"
 )
 
 // rows prints records as a table, as one JSON array, or as one JSON object a
@@ -40,7 +38,16 @@ func rows[T any](c *cli, records []T, head []string, cells func(T) []string) err
 		}
 		return w.Flush()
 	}
-	return problem.New(problem.Usage, fmt.Sprintf("unknown output %q", c.output), "use table, json or ndjson")
+	return c.knownOutput()
+}
+
+// knownOutput refuses an --output that no verb has, before one takes it for JSON.
+func (c *cli) knownOutput() error {
+	switch c.output {
+	case "table", "json", "ndjson":
+		return nil
+	}
+	return usage(fmt.Sprintf("unknown output %q", c.output), "use table, json or ndjson")
 }
 
 // plain makes a cell fit a terminal: whatever could move the cursor, hide or
