@@ -41,7 +41,7 @@ func (c *cli) auditorAdd() *cobra.Command {
 			if account != "" {
 				var err error
 				if seed, err = os.ReadFile(account); err != nil {
-					return usage("couldn't read "+account, "")
+					return problem.Wrap(err, problem.Usage, "couldn't read "+account, "")
 				}
 				defer clear(seed)
 			}

@@ -110,6 +110,9 @@ func (c *cli) conformanceShow() *cobra.Command {
 				return err
 			}
 			found, err := loadConformance(stateOf(cfg), keys.Keyset(), name)
+			if problem.CodeOf(err) == problem.ProviderCapabilityMissing {
+				return &exitError{code: exitNegative, err: err} // none, or none of this node's, holds as little as one that ended
+			}
 			if err != nil {
 				return err
 			}

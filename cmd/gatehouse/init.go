@@ -69,7 +69,7 @@ func initNode(dir, origin string) (string, error) {
 		return "", problem.New(problem.Conflict, path+" exists", "name another folder: `gatehouse init DIR`")
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "bundles"), 0o755); err != nil {
-		return "", fmt.Errorf("couldn't make the folder: %w", err)
+		return "", problem.Wrap(err, problem.Usage, "couldn't make the folder", "name one that you may write: `gatehouse init DIR`")
 	}
 	cfg := config.Default()
 	fingerprint, err := notary.GenerateKeys(filepath.Join(dir, cfg.State, "keys"), origin)

@@ -9,6 +9,7 @@ import (
 
 	"gatehouse/internal/config"
 	"gatehouse/internal/notary"
+	"gatehouse/internal/problem"
 	"gatehouse/receipts"
 )
 
@@ -30,12 +31,12 @@ func (c *cli) receiptsVerify() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
 			if err != nil {
-				return usage("couldn't open "+args[0], "")
+				return problem.Wrap(err, problem.Usage, "couldn't open "+args[0], "")
 			}
 			defer f.Close()
 			if checkpoint != "" {
 				if o.Checkpoint, err = os.ReadFile(checkpoint); err != nil {
-					return usage("couldn't read "+checkpoint, "")
+					return problem.Wrap(err, problem.Usage, "couldn't read "+checkpoint, "")
 				}
 			}
 			res := receipts.Verify(f, o)

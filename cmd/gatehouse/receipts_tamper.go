@@ -17,6 +17,7 @@ import (
 
 	"gatehouse/internal/journal"
 	"gatehouse/internal/notary"
+	"gatehouse/internal/problem"
 	"gatehouse/receipts"
 )
 
@@ -51,7 +52,7 @@ func (c *cli) receiptsTamperDemo() *cobra.Command {
 				return usage("--root is missing", "an untampered file must verify first")
 			default:
 				if file, err = os.ReadFile(args[0]); err != nil {
-					return usage("couldn't read "+args[0], "")
+					return problem.Wrap(err, problem.Usage, "couldn't read "+args[0], "")
 				}
 			}
 			if err != nil {

@@ -201,7 +201,7 @@ func (w *watch) renew(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return usage("couldn't read "+w.keep, "")
+		return problem.Wrap(err, problem.Usage, "couldn't read "+w.keep, "")
 	}
 	if w.w.Last, err = receipts.ParseCheckpoint(note, ks); err != nil {
 		return usage("the checkpoint in "+w.keep+" is not one of this log", "name another file with --keep, and find out why")

@@ -193,7 +193,7 @@ func (c *cli) actionOfNode(cmd *cobra.Command, leaf string) ([]byte, error) {
 func receiptInExport(path, session, which string) (found *receipts.Receipt, at string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, "", usage("couldn't open "+path, "")
+		return nil, "", problem.Wrap(err, problem.Usage, "couldn't open "+path, "")
 	}
 	defer f.Close()
 	receipts.Verify(f, receipts.Options{Visit: func(_ uint64, leaf receipts.Hash, r *receipts.Receipt) {

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -102,6 +104,19 @@ func decode(r *http.Response, out any) error {
 	return nil
 }
 
+// unreachable says why the node did not answer. Which request it was says
+// nothing to a person who typed a verb.
+func (c *Client) unreachable(err error) error {
+	hint := "start it with `gatehouse serve`, or name its configuration with --config"
+	if errors.Is(err, fs.ErrPermission) {
+		hint = "the socket is for the user that runs the node: be that user"
+	}
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		err = op.Err
+	}
+	return problem.Wrap(err, problem.Unreachable, "couldn't reach the node at "+c.path, hint)
+}
+
 func (c *Client) do(ctx context.Context, method, path string, body []byte, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://gatehouse"+path, bytes.NewReader(body))
 	if err != nil {
@@ -115,7 +130,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, heade
 	}
 	r, err := c.http.Do(req)
 	if err != nil {
-		return nil, problem.Wrap(err, problem.Unreachable, "couldn't reach the node at "+c.path, "Start it with gatehouse serve, or name its socket.")
+		return nil, c.unreachable(err)
 	}
 	if r.StatusCode < 300 {
 		return r, nil
