@@ -49,6 +49,9 @@ func (c *cli) serveCommand() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run a node", Args: cobra.NoArgs,
+		Long: "Run a node until it is interrupted: take deliveries on the hooks listener, start sessions under the bundles of the configuration,\n" +
+			"serve the pages and the API on the operator listener, metrics and readiness on the private one, and the other verbs on a socket\n" +
+			"in the state folder. `gatehouse init` writes a first configuration, `gatehouse doctor` checks the machine.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(c.file(cmd))
 			if err != nil {
