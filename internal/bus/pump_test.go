@@ -1,12 +1,15 @@
 package bus_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -159,8 +162,11 @@ func TestDeletedStoreIsMadeAgainFromTheJournal(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "nats")
 	j := openJournal(t, t.TempDir())
 	fill(t, j, 0, 100)
+	// Empty streams are no alarm, as at every first start; streams that end early are.
+	var warned bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&warned, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	run := func() {
-		b, err := bus.Open(context60(t), bus.Options{Node: "n1", Dir: dir})
+		b, err := bus.Open(context60(t), bus.Options{Node: "n1", Dir: dir, Log: log})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,6 +183,14 @@ func TestDeletedStoreIsMadeAgainFromTheJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	run()
+	if warned.Len() > 0 {
+		t.Errorf("empty streams were warned of: %s", warned.String())
+	}
+	fill(t, j, 100, 110)
+	run()
+	if !strings.Contains(warned.String(), "the streams lack what the journal holds") {
+		t.Errorf("streams that end early were not warned of: %s", warned.String())
+	}
 }
 
 // RC-36: a stream deleted and made again at a higher sequence is shown, and

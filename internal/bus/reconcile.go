@@ -191,11 +191,15 @@ func (b *Bus) match(ctx context.Context, j *journal.Journal, enc Encode, all map
 		}
 		end = recs[len(recs)-1].Pos
 	}
-	if missing {
+	switch {
+	case missing && len(all) == 0:
+		// A first start, or a store that somebody took away whole: nothing was cut.
+		b.o.Log.InfoContext(ctx, "the streams are empty; the journal is written to them", slog.Uint64("from", r.from), slog.Uint64("to", end))
+	case missing:
 		// A crash leaves a few behind; whoever cut a stream, or rolled it back, leaves
 		// more. Either way it is said, and put right from the journal.
 		b.o.Log.WarnContext(ctx, "the streams lack what the journal holds; it is written again", slog.Uint64("from", r.from), slog.Uint64("to", end))
-	} else {
+	default:
 		clear(r.stored)
 		r.from = end + 1
 	}
