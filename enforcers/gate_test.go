@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -378,14 +379,43 @@ func TestSettleWaits(t *testing.T) {
 }
 
 func TestHistoryIsBounded(t *testing.T) {
-	var h history
-	for i := range 3 * historySize {
-		h.add(&Action{}, Decision{Receipt: receipts.Leaf(fmt.Append(nil, i))})
+	var g Gate
+	receipt := func(i int) receipts.Hash { return receipts.Leaf(fmt.Append(nil, i)) }
+	const last = 3*historySize + 7
+	for i := range last + 1 {
+		g.explain.add(&Action{}, Decision{Receipt: receipt(i), Verdict: Verdict{Effect: Deny, Rule: strconv.Itoa(i)}})
 	}
-	if len(h.by) != historySize {
-		t.Errorf("%d kept", len(h.by))
+	if n := len(g.explain.ring); n != historySize {
+		t.Errorf("%d kept", n)
 	}
-	if _, ok := h.by[receipts.Leaf(fmt.Append(nil, 0))]; ok {
-		t.Error("the oldest is still there")
+	for i, want := range map[int]bool{0: false, last - historySize: false, last - historySize + 1: true, last: true} {
+		if e, ok := g.Explain(receipt(i)); ok != want || ok && e.Decision.Rule != strconv.Itoa(i) {
+			t.Errorf("decision %d: %v, %v", i, e, ok)
+		}
+	}
+	refused := g.Refused(3)
+	for i, e := range refused {
+		if e.Receipt != receipt(last-i) {
+			t.Errorf("refused %d is decision %s", i, e.Decision.Rule)
+		}
+	}
+	if len(refused) != 3 || len(g.Refused(historySize+1)) != historySize {
+		t.Errorf("%d refused", len(refused))
+	}
+}
+
+// Equal refusals share a receipt: that the first of them is forgotten is no
+// reason to forget the others.
+func TestHistoryOfEqualRefusals(t *testing.T) {
+	var g Gate
+	same := receipts.Leaf([]byte("same"))
+	for range historySize + 1 {
+		g.explain.add(&Action{}, Decision{Receipt: same, Verdict: Verdict{Effect: Deny}})
+	}
+	if _, ok := g.Explain(same); !ok {
+		t.Error("not known any more")
+	}
+	if n := len(g.Refused(10)); n != 1 {
+		t.Errorf("told %d times", n)
 	}
 }

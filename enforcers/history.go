@@ -3,6 +3,7 @@ package enforcers
 import (
 	"sync"
 
+	"gatehouse/internal/authority"
 	"gatehouse/receipts"
 )
 
@@ -21,51 +22,73 @@ type Explanation struct {
 	Decision Decision
 }
 
-// history keeps the newest decisions by receipt.
+// history keeps the newest decisions. It is written with every action and read
+// when somebody asks why, so it is a ring that is searched.
 type history struct {
 	mu   sync.Mutex
-	ring [historySize]receipts.Hash
-	next int
-	by   map[receipts.Hash]Explanation
+	ring []told // grows to historySize
+	next int    // the oldest, once it is full
+}
+
+// told is an Explanation whose To is not spelled yet: few are ever read.
+type told struct {
+	Explanation
+	to authority.Authority
+}
+
+func (t told) explain() Explanation {
+	t.To = t.to.String()
+	return t.Explanation
 }
 
 func (h *history) add(a *Action, d Decision) {
-	e := Explanation{Receipt: d.Receipt, ID: a.ID, Kind: a.Kind, To: a.To().String(), Decision: d}
+	t := told{Explanation{Receipt: d.Receipt, ID: a.ID, Kind: a.Kind, Decision: d}, a.To()}
 	if a.HTTP != nil {
-		e.Method, e.Path = a.HTTP.Method, a.HTTP.Path
+		t.Method, t.Path = a.HTTP.Method, a.HTTP.Path
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.by == nil {
-		h.by = make(map[receipts.Hash]Explanation)
+	if len(h.ring) < historySize {
+		h.ring = append(h.ring, t)
+		return
 	}
-	delete(h.by, h.ring[h.next])
-	h.ring[h.next] = d.Receipt
+	h.ring[h.next] = t
 	h.next = (h.next + 1) % historySize
-	h.by[d.Receipt] = e
+}
+
+// newest goes from the newest decision to the oldest.
+func (h *history) newest(yield func(*told) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := range h.ring {
+		if !yield(&h.ring[(h.next+len(h.ring)-1-i)%len(h.ring)]) {
+			return
+		}
+	}
 }
 
 // Explain returns the decision behind a receipt of this session, if it is
 // among the newest 1,024.
 func (g *Gate) Explain(receipt receipts.Hash) (Explanation, bool) {
-	g.explain.mu.Lock()
-	defer g.explain.mu.Unlock()
-	e, ok := g.explain.by[receipt]
-	return e, ok
+	for t := range g.explain.newest {
+		if t.Receipt == receipt {
+			return t.explain(), true
+		}
+	}
+	return Explanation{}, false
 }
 
 // Refused returns this session's newest stopped actions, the newest first, at
 // most n of those that Explain still knows.
 func (g *Gate) Refused(n int) []Explanation {
-	h := &g.explain
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	var out []Explanation
-	for i := 1; i <= historySize && len(out) < n; i++ {
-		e := h.by[h.ring[(h.next-i+historySize)%historySize]]
+	for t := range g.explain.newest {
+		if len(out) == n {
+			break
+		}
 		// Equal refusals may share a receipt, and then follow each other.
-		if e.Decision.Effect == Deny && !e.Decision.Passed && (len(out) == 0 || out[len(out)-1].Receipt != e.Receipt) {
-			out = append(out, e)
+		if t.Decision.Effect == Deny && !t.Decision.Passed && (len(out) == 0 || out[len(out)-1].Receipt != t.Receipt) {
+			out = append(out, t.explain())
 		}
 	}
 	return out
