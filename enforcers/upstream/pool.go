@@ -37,6 +37,7 @@ type pool struct {
 	keep time.Duration
 	mu   sync.Mutex
 	by   map[poolKey]*clients
+	look *time.Timer // of sweep; runs while there are connections
 }
 
 // clients are the connections of one key.
@@ -49,10 +50,10 @@ type clients struct {
 type client struct {
 	cc     wire
 	conn   *conn
-	idle   *time.Timer  // looks whether it is of use, while nobody uses it
-	since  atomic.Int64 // when that began
-	free   bool         // it stands in clients.free; guarded by the pool
+	free   bool // it stands in clients.free; guarded by the pool
 	reused atomic.Bool
+	used   atomic.Bool  // since the last sweep
+	since  atomic.Int64 // time of the last sweep that found it in use
 }
 
 // reuse returns a reserved connection of the key, or nil. Reserve may be the
@@ -63,7 +64,7 @@ func (p *pool) reuse(key poolKey) *client {
 		c := p.take(key)
 		if c == nil || c.cc.Reserve() == nil {
 			if c != nil {
-				c.idle.Stop()
+				c.used.Store(true)
 				c.reused.Store(true)
 				p.offer(key, c) // HTTP/2 takes more than one
 			}
@@ -100,25 +101,15 @@ func (p *pool) offer(key poolKey, c *client) {
 	}
 }
 
-// lookEvery is how often a connection that nobody uses is looked at: one that
-// its server gave up is a descriptor that others may need.
+// lookEvery is how often the connections that nobody uses are looked at: one
+// that its server gave up is a descriptor that others may need.
 const lookEvery = time.Second
 
 // add takes a new, reserved connection in. It leaves the pool when it breaks,
 // when its permission ends, or after keep without use.
 func (p *pool) add(key poolKey, k *conn, cc wire) *client {
 	c := &client{cc: cc, conn: k}
-	every := min(p.keep, lookEvery)
-	c.idle = time.AfterFunc(every, func() {
-		switch {
-		case c.cc.InFlight() > 0: // it may have been reserved a moment ago
-		case c.cc.leave(time.Since(time.Unix(0, c.since.Load())) >= p.keep):
-			p.drop(key, c)
-		default:
-			c.idle.Reset(every)
-		}
-	})
-	c.idle.Stop()
+	c.used.Store(true)
 	p.mu.Lock()
 	if p.by == nil {
 		p.by = make(map[poolKey]*clients)
@@ -127,20 +118,56 @@ func (p *pool) add(key poolKey, k *conn, cc wire) *client {
 		p.by[key] = &clients{all: make(map[*client]struct{})}
 	}
 	p.by[key].all[c] = struct{}{}
+	if p.look == nil {
+		p.look = time.AfterFunc(p.every(), p.sweep)
+	}
 	p.mu.Unlock()
 	cc.changed(func() {
 		if cc.Err() != nil {
 			p.drop(key, c)
 			return
 		}
-		if cc.InFlight() == 0 {
-			c.since.Store(time.Now().UnixNano())
-			c.idle.Reset(every)
-		}
 		p.offer(key, c)
 	})
 	p.offer(key, c)
 	return c
+}
+
+func (p *pool) every() time.Duration { return min(p.keep, lookEvery) }
+
+// sweep drops the connections that are of no more use, and comes again as long
+// as there are any. A timer for each of them would have to be set with each
+// request.
+func (p *pool) sweep() {
+	type entry struct {
+		key poolKey
+		c   *client
+	}
+	var all []entry
+	p.mu.Lock()
+	for key, set := range p.by {
+		for c := range set.all {
+			all = append(all, entry{key, c})
+		}
+	}
+	if len(all) == 0 {
+		p.look = nil
+	}
+	p.mu.Unlock()
+	now := time.Now().UnixNano()
+	for _, e := range all {
+		switch {
+		case e.c.used.Swap(false), e.c.cc.InFlight() > 0:
+			e.c.since.Store(now)
+		case e.c.cc.leave(now-e.c.since.Load() >= int64(p.keep)):
+			p.drop(e.key, e.c)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.look != nil {
+		p.look.Reset(p.every())
+	}
 }
 
 // drop closes a connection and forgets it.
@@ -156,7 +183,6 @@ func (p *pool) drop(key poolKey, c *client) {
 		}
 	}
 	p.mu.Unlock()
-	c.idle.Stop()
 	_ = c.cc.Close()
 	_ = c.conn.Close()
 }
@@ -165,10 +191,13 @@ func (p *pool) close() {
 	p.mu.Lock()
 	all := p.by
 	p.by = nil
+	if p.look != nil {
+		p.look.Stop()
+		p.look = nil
+	}
 	p.mu.Unlock()
 	for _, set := range all {
 		for c := range set.all {
-			c.idle.Stop()
 			_ = c.cc.Close()
 			_ = c.conn.Close()
 		}

@@ -49,3 +49,75 @@ func TestPoolLetsGoOfBrokenConnections(t *testing.T) {
 	}
 	p.close()
 }
+
+// TestPoolSweeps: what nobody uses leaves the pool once its server gave it up, or
+// after a time; what somebody uses stays; and an empty pool looks at nothing.
+func TestPoolSweeps(t *testing.T) {
+	to, err := authority.New(authority.HTTP, "a.test", 80)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := poolKey{session: "s", to: to, generation: 1}
+	for name, tc := range map[string]struct {
+		keep    time.Duration
+		use     bool // it is reserved all the time
+		givenUp bool // by its server
+		stays   bool
+	}{
+		"unused":   {keep: 50 * time.Millisecond},
+		"given_up": {keep: time.Hour, givenUp: true},
+		"kept":     {keep: time.Hour, stays: true},
+		"in_use":   {keep: 50 * time.Millisecond, use: true, stays: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &pool{keep: tc.keep}
+			defer p.close()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			ours, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			theirs, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer theirs.Close()
+			k := &conn{Conn: ours, stop: func() bool { return true }}
+			cc := newHTTP1(k, time.Minute)
+			p.add(key, k, cc)
+			if !tc.use {
+				cc.Release()
+			}
+			if tc.givenUp {
+				_ = theirs.Close()
+			}
+			left := func() bool {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				return len(p.by) == 0 && p.look == nil
+			}
+			if tc.stays {
+				for range 5 {
+					p.sweep()
+				}
+				if left() || cc.Err() != nil {
+					t.Errorf("it is gone: %v", cc.Err())
+				}
+				return
+			}
+			for begun := time.Now(); !left(); time.Sleep(10 * time.Millisecond) {
+				if time.Since(begun) > time.Minute {
+					t.Fatal("it is still there, or looked for")
+				}
+			}
+			if cc.Err() == nil {
+				t.Error("it was forgotten, not closed")
+			}
+		})
+	}
+}
