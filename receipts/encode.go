@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"gatehouse/internal/canon"
 )
@@ -15,7 +16,20 @@ const MaxReceipt = 64 << 10
 // Encode returns the canonical bytes of r: the bytes that are hashed, sealed and
 // stored for ever. A receipt outside the schema, a string outside the profile
 // (package canon) or a number above 2^53-1 is an error, never changed in silence.
-func (r *Receipt) Encode() ([]byte, error) { return r.Append(make([]byte, 0, 1024)) }
+func (r *Receipt) Encode() ([]byte, error) {
+	room := rooms.Get().(*[]byte)
+	defer rooms.Put(room)
+	b, err := r.Append((*room)[:0])
+	if err != nil {
+		return nil, err
+	}
+	*room = b
+	return bytes.Clone(b), nil
+}
+
+// rooms are where receipts are written before anybody knows how long they are:
+// what is kept is no longer than it has to be.
+var rooms = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
 // Append is Encode behind b, whose capacity it uses.
 func (r *Receipt) Append(b []byte) ([]byte, error) {

@@ -224,7 +224,7 @@ func (c *Chain) stamp(r *receipts.Receipt, next *link) {
 		cl.Verdicts = maps.Clone(c.tally.Verdicts)
 		r.Close = &cl
 	}
-	if r.Obs != nil && r.Obs.Build.IsZero() {
+	if r.Obs != nil && r.Obs.Build.IsZero() && !c.n.o.Build.IsZero() {
 		obs := *r.Obs
 		obs.Build = c.n.o.Build
 		r.Obs = &obs

@@ -26,7 +26,12 @@ const (
 
 // Recorder returns the gate's recorder of a session. obs says who judges and is
 // written into every decision.
-func (c *Chain) Recorder(obs receipts.Obs) enforcers.Recorder { return &recorder{c, obs} }
+func (c *Chain) Recorder(obs receipts.Obs) enforcers.Recorder {
+	if obs.Build.IsZero() {
+		obs.Build = c.n.o.Build
+	}
+	return &recorder{c, obs}
+}
 
 type recorder struct {
 	c   *Chain
