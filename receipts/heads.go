@@ -39,9 +39,7 @@ func headsTree(heads []Head) (*Tree, error) {
 		if !isToken(h.Session) {
 			return nil, errors.New("head of a malformed session id")
 		}
-		if err := t.Append(h.leaf()); err != nil {
-			return nil, err
-		}
+		t.Append(h.leaf())
 	}
 	return t, nil
 }

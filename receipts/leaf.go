@@ -114,9 +114,7 @@ func (v *verifier) inLog(index uint64, leaf Hash) {
 		v.unproved = index + 1
 	}
 	if v.tree != nil && v.tree.Size() == index {
-		if err := v.tree.Append(leaf); err != nil {
-			v.tree = nil
-		}
+		v.tree.Append(leaf)
 	}
 }
 

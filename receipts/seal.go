@@ -43,9 +43,7 @@ type Seal struct {
 // prev is the Hash of the log's previous seal.
 func SealGroup(key crypto.Signer, keyID, origin string, first uint64, prev Hash, leaves []Hash) (*Seal, error) {
 	s := &Seal{Origin: origin, KeyID: keyID, First: first, Count: len(leaves), Prev: prev, tree: &Tree{}}
-	if err := s.tree.Append(leaves...); err != nil {
-		return nil, err
-	}
+	s.tree.Append(leaves...)
 	var err error
 	if s.Root, err = s.tree.Root(uint64(len(leaves))); err != nil {
 		return nil, err
@@ -179,9 +177,7 @@ func parseSealWords(w []string) (*Seal, error) {
 // Header work. Leaves that do not hash to Root are an error.
 func (s *Seal) Bind(leaves []Hash) error {
 	t := &Tree{}
-	if err := t.Append(leaves...); err != nil {
-		return err
-	}
+	t.Append(leaves...)
 	root, err := t.Root(t.Size())
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package receipts
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/mod/sumdb/tlog"
 )
@@ -79,17 +80,20 @@ func (t *Tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return out, nil
 }
 
-// Append adds leaves.
-func (t *Tree) Append(leaves ...Hash) error {
+// Append adds leaves. It stores what tlog.StoredHashesForRecordHash gives for
+// each, without a slice for each.
+func (t *Tree) Append(leaves ...Hash) {
+	t.stored = slices.Grow(t.stored, 2*len(leaves))
 	for _, leaf := range leaves {
-		hs, err := tlog.StoredHashesForRecordHash(t.size, tlog.Hash(leaf), t)
-		if err != nil {
-			return fmt.Errorf("tree: %w", err)
+		h := tlog.Hash(leaf)
+		t.stored = append(t.stored, h)
+		// Each set bit of the size is a complete subtree that waits for its sibling.
+		for level := 0; t.size>>level&1 == 1; level++ {
+			h = tlog.NodeHash(t.stored[tlog.StoredHashIndex(level, t.size>>level-1)], h)
+			t.stored = append(t.stored, h)
 		}
-		t.stored = append(t.stored, hs...)
 		t.size++
 	}
-	return nil
 }
 
 // Size returns the number of leaves.
