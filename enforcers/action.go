@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"gatehouse/internal/authority"
+	"gatehouse/internal/secret"
 	"gatehouse/receipts"
 )
 
@@ -35,6 +36,7 @@ type Action struct {
 	Generation uint64    // policy generation it is judged under
 	Connection string    // the named connection it would use, "" if none: authority
 	HardSet    string    // reason code when the door or mediator found a hard-set violation, else ""
+	Signed     *Signed   // what an http.request without a connection is sent with, nil if nothing: authority
 
 	Connect   *Connect
 	HTTP      *HTTP
@@ -47,6 +49,13 @@ type Action struct {
 	Spawn     *Spawn
 
 	judged []byte // Canonical, while Gate.Decide runs
+}
+
+// Signed is the query of an address that works by itself: outside, the same as a
+// credential. Upstream adds it last; the action is judged, and is kept, without.
+type Signed struct {
+	Query secret.Value
+	By    string // the connection whose answer gave the address
 }
 
 // Body says how much of a request body the action carries.
@@ -143,7 +152,7 @@ type Spawn struct {
 func (a *Action) Authority() bool {
 	switch a.Kind {
 	case NetConnect, HTTPRequest, DNSQuery, GitFetch:
-		return a.Connection != ""
+		return a.Connection != "" || a.Signed != nil
 	default:
 		return true
 	}
@@ -178,8 +187,12 @@ func (a *Action) host() string {
 	return a.To().Host()
 }
 
-// complete reports whether exactly the body of Kind is set.
+// complete reports whether exactly the body of Kind is set, and no credential
+// beside another.
 func (a *Action) complete() bool {
+	if a.Signed != nil && (a.Kind != HTTPRequest || a.Connection != "") {
+		return false
+	}
 	known := false
 	for _, body := range [...]struct {
 		kind Kind

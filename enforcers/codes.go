@@ -31,6 +31,8 @@ const (
 	CodePlaceholder       = "placeholder_unknown"    // no placeholder of this session, or one whose rule is gone
 	CodePlaceholderSpent  = "placeholder_spent"      // used as often as it may be
 	CodePlaceholderPlace  = "placeholder_misplaced"  // not where the credential belongs
+	CodeDoorURL           = "door_url_unknown"       // no door URL of this session, or one that has ended
+	CodeDoorURLUse        = "door_url_read_only"     // used otherwise than to read what it leads to
 
 	// Upstream, and the hard set.
 	CodeAddressNotPublic = "address_not_public"

@@ -12,6 +12,7 @@ import (
 // the receipt hides.
 func (a *Action) Stored() *Action {
 	c := *a
+	c.Signed = nil
 	if a.HTTP != nil {
 		h := *a.HTTP
 		h.Body.Bytes = nil

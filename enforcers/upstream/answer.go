@@ -34,24 +34,30 @@ func prepareInjected(h http.Header) {
 // returns its body under watch of t. An error refuses the whole answer.
 //
 // fields says that the answer may hand out tokens of its own. What a model
-// writes may have fields of any name; it hands out none.
-func guardAnswer(resp *http.Response, to authority.Authority, t *tripwire, fields bool) (io.ReadCloser, error) {
+// writes may have fields of any name; it hands out none. keep is asked about a
+// redirect.
+func guardAnswer(resp *http.Response, to authority.Authority, t *tripwire, fields bool, keep Keeper) (io.ReadCloser, error) {
 	for _, name := range []string{"Set-Cookie", "Set-Cookie2", "Authentication-Info", "Proxy-Authentication-Info"} {
 		delete(resp.Header, name)
+	}
+	if err := keep.ask(resp, to, t); err != nil {
+		return nil, err
 	}
 	for _, values := range resp.Header {
 		for _, v := range values {
 			if t.holds([]byte(v)) {
-				return nil, reflected()
+				return nil, t.reflected()
 			}
 			if signs([]byte(v)) {
 				return nil, fail(enforcers.CodeAnswerCredential, "a header of the answer holds a signed URL", nil) // EG-108
 			}
 		}
 	}
-	if !sameOrigin(resp.Header.Get("Location"), to) {
-		// EG-59, EG-108: where else it leads, its query stays behind.
-		return nil, fail(enforcers.CodeAnswerCredential, "the answer redirects elsewhere with a query", nil)
+	for _, location := range resp.Header["Location"] {
+		if !sameOrigin(location, to) {
+			// EG-59, EG-108: where else it leads, its query stays behind.
+			return nil, fail(enforcers.CodeAnswerCredential, "the answer redirects elsewhere with a query", nil)
+		}
 	}
 	body := resp.Body
 	switch enc := strings.ToLower(resp.Header.Get("Content-Encoding")); enc {
@@ -93,7 +99,10 @@ func looksInto(contentType string) (fields, urls bool) {
 	return false, strings.HasSuffix(kind, "+xml") || application && (rest == "xml" || strings.HasSuffix(rest, "html"))
 }
 
-func reflected() error {
+func (t *tripwire) reflected() error {
+	if t.signed {
+		return fail(enforcers.CodeAnswerCredential, "the answer holds the signature of its own address", nil) // EG-108
+	}
 	return fail(enforcers.CodeReflected, "the answer holds the credential that the request carried", nil)
 }
 
@@ -130,6 +139,7 @@ type tripwire struct {
 	patterns [][]byte
 	fields   bool // look for token fields as well
 	urls     bool // look for signed URLs as well
+	signed   bool // patterns are of a signed URL, not of a connection's credential
 	longest  int
 }
 
@@ -220,7 +230,7 @@ func (t *tripwire) holds(b []byte) bool {
 // because it may be the start of something.
 func (t *tripwire) check(window []byte) (hold int, err error) {
 	if t.holds(window) {
-		return 0, reflected()
+		return 0, t.reflected()
 	}
 	for _, p := range t.patterns {
 		// The longest end of the window that p begins with.

@@ -167,6 +167,7 @@ func TestGuardAnswer(t *testing.T) {
 		"binary":                 {http.Header{"Content-Type": {"application/octet-stream"}}, "https://cdn.test/x?token=0123456789", "https://cdn.test/x?token=0123456789", ""},
 		"EG-108_location":        {http.Header{"Location": {"https://cdn.test/x?X-Amz-Signature=0123456789"}}, "", "", enforcers.CodeAnswerCredential},
 		"EG-108_location_query":  {http.Header{"Location": {"https://cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_location_second": {http.Header{"Location": {"/x", "https://cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
 		"EG-108_location_host":   {http.Header{"Location": {"//cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
 		"EG-108_location_user":   {http.Header{"Location": {"https://u:p@bound.good.test/x"}}, "", "", enforcers.CodeAnswerCredential},
 		"EG-108_location_port":   {http.Header{"Location": {"https://bound.good.test:8443/x?y"}}, "", "", enforcers.CodeAnswerCredential},
@@ -180,7 +181,7 @@ func TestGuardAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp := answerOf(c.header, c.body)
-			body, err := guardAnswer(resp, place(t), newTripwire(watching()), true)
+			body, err := guardAnswer(resp, place(t), newTripwire(watching()), true, nil)
 			var got []byte
 			if err == nil {
 				got, err = io.ReadAll(body)
@@ -216,7 +217,7 @@ func TestSignedURLSplit(t *testing.T) {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				resp := answerOf(http.Header{"Content-Type": {c[0]}}, "")
 				resp.Body = io.NopCloser(read(strings.NewReader(strings.Repeat("before ", 3000) + c[1])))
-				body, err := guardAnswer(resp, place(t), newTripwire(watching()), true)
+				body, err := guardAnswer(resp, place(t), newTripwire(watching()), true, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -235,7 +236,7 @@ func TestTextDoesNotDelay(t *testing.T) {
 	r, w := io.Pipe()
 	resp := answerOf(http.Header{"Content-Type": {"text/event-stream"}}, "")
 	resp.Body = r
-	body, err := guardAnswer(resp, place(t), newTripwire(watching()), true)
+	body, err := guardAnswer(resp, place(t), newTripwire(watching()), true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

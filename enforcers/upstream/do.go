@@ -26,6 +26,12 @@ import (
 //
 // An error is a *problem.Error whose code stands in the outcome as well.
 func (c *Client) Do(p *enforcers.Permit, r *http.Request) (*http.Response, error) {
+	return c.DoKeeping(p, r, nil)
+}
+
+// DoKeeping is Do, and asks keep about a redirect in an answer to a request that
+// carried a credential. A nil keep keeps nothing.
+func (c *Client) DoKeeping(p *enforcers.Permit, r *http.Request, keep Keeper) (*http.Response, error) {
 	if err := p.Use(); err != nil {
 		p.Void(string(problem.CodeOf(err)))
 		return nil, err
@@ -50,7 +56,7 @@ func (c *Client) Do(p *enforcers.Permit, r *http.Request) (*http.Response, error
 	x.m.head(resp.StatusCode, 0, headSize("", "", resp.Header))
 	cleanResponse(resp.Header)
 	if len(x.watch) > 0 {
-		body, err := guardAnswer(resp, p.To(), c.tripwires.of(p.Action().Connection, x.watch), p.Action().Kind != enforcers.ModelCall)
+		body, err := guardAnswer(resp, p.To(), c.tripwire(p, x.watch), p.Action().Kind != enforcers.ModelCall, keep)
 		if err != nil {
 			_ = resp.Body.Close()
 			x.tripped(c, err)
@@ -194,7 +200,10 @@ func (x *exchange) request(ctx context.Context, r *http.Request) (*http.Request,
 // would-block, and never for a connection that is not verified TLS (EG-66).
 func (c *Client) inject(ctx context.Context, p *enforcers.Permit, out *http.Request, k *client) ([]secret.Value, error) {
 	name := p.Action().Connection
-	if name == "" {
+	switch {
+	case p.Action().Signed != nil:
+		return sign(p, out, k)
+	case name == "":
 		return nil, nil
 	}
 	granted := p.Grant().Connection
