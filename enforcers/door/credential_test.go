@@ -281,8 +281,11 @@ func TestBypassMatrixAnswers(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprint(w, `{"token":"ghs_0123456789"}`)
 		}, 0, enforcers.CodeAnswerCredential, false},
-		"EG-108_signed": {func(w http.ResponseWriter, r *http.Request) {
+		"EG-108_signed": {func(w http.ResponseWriter, r *http.Request) { // a door URL stands in its place
 			http.Redirect(w, r, "https://cdn.test/x?X-Amz-Signature=0123456789", http.StatusFound)
+		}, 302, "", false},
+		"EG-108_signed_link": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Link", "<https://cdn.test/x?X-Amz-Signature=0123456789>")
 		}, 502, enforcers.CodeAnswerCredential, false},
 		"EG-108_html": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")

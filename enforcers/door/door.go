@@ -70,6 +70,7 @@ type Door struct {
 	names names
 
 	placeholders placeholders
+	urls         doorURLs
 	met          targets
 	announced    atomic.Pointer[[]string] // targets of the probe
 	listener     net.Listener

@@ -143,6 +143,8 @@ var hints = map[string]string{
 	enforcers.CodePlaceholderHost:    "The placeholder is for its own host only.",
 	enforcers.CodePlaceholderSpent:   "The placeholder has been used as often as it may be.",
 	enforcers.CodePlaceholderPlace:   "Send the placeholder where the credential belongs, in the Authorization header.",
+	enforcers.CodeDoorURL:            "The address is not one of this session's, or it has ended; ask again for what redirected to it.",
+	enforcers.CodeDoorURLUse:         "Use GET or HEAD on the address as it stands, without a query or a body.",
 	enforcers.CodeBodyNotInspected:   "Send the body without an encoding.",
 	enforcers.CodeAnswerCredential:   "The answer held a token or a signed URL and was kept outside.",
 	enforcers.CodeAnswerEncoding:     "The answer could not be looked into and was kept outside.",
