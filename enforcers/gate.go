@@ -3,12 +3,15 @@ package enforcers
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"gatehouse/internal/authority"
 	"gatehouse/internal/netguard"
 	"gatehouse/internal/problem"
 	"gatehouse/receipts"
@@ -50,15 +53,20 @@ type Gate struct {
 type generation struct {
 	n      uint64
 	policy Policy
-	grants map[string]*Grant
+	grants map[string]*Grant // by rule
+	hosts  map[string][]int  // places in policy.Grants by Hosts.Base
 	ctx    context.Context
 	cut    context.CancelCauseFunc
 }
 
 func newGeneration(n uint64, p Policy) *generation {
-	g := &generation{n: n, policy: p, grants: make(map[string]*Grant, len(p.Grants))}
+	g := &generation{n: n, policy: p, grants: make(map[string]*Grant, len(p.Grants)), hosts: make(map[string][]int, len(p.Grants))}
 	for i := range p.Grants {
-		g.grants[p.Grants[i].Rule] = &p.Grants[i]
+		grant := &p.Grants[i]
+		g.grants[grant.Rule] = grant
+		if base := grant.Hosts.Base(); base != "" {
+			g.hosts[base] = append(g.hosts[base], i)
+		}
 	}
 	g.ctx, g.cut = context.WithCancelCause(context.Background())
 	return g
@@ -101,6 +109,26 @@ func (g *Gate) Context() context.Context { return g.gen.Load().ctx }
 // Grants returns the grants in force, in the policy's order. The caller must
 // not change them.
 func (g *Gate) Grants() []Grant { return g.gen.Load().policy.Grants }
+
+// Covering goes through the grants in force that are for a host and port, in the
+// policy's order, which may have ten thousand others. The caller must not change
+// them.
+func (g *Gate) Covering(to authority.Authority) iter.Seq[*Grant] {
+	gen := g.gen.Load()
+	return func(yield func(*Grant) bool) {
+		var few [8]int
+		at := few[:0]
+		for base := to.Host(); base != ""; _, base, _ = strings.Cut(base, ".") {
+			at = append(at, gen.hosts[base]...)
+		}
+		slices.Sort(at)
+		for _, i := range at {
+			if grant := &gen.policy.Grants[i]; grant.Covers(to) && !yield(grant) {
+				return
+			}
+		}
+	}
+}
 
 // Action returns a new action of this session, numbered and dated, for the
 // caller to fill with its body.

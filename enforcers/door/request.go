@@ -73,9 +73,6 @@ func (d *Door) run(w *reply, r *Request) {
 
 // dispatch gives r to the first route that takes it.
 func (d *Door) dispatch(w http.ResponseWriter, r *Request) {
-	if r.To.Host() == Reserved && d.follow(w, r) {
-		return
-	}
 	for _, route := range d.o.Routes {
 		if route.Match(r) {
 			route.Handler.ServeDoor(w, r)
@@ -153,7 +150,7 @@ func (d *Door) forward(w http.ResponseWriter, r *Request) {
 		Fail(w, decision, err)
 		return
 	}
-	resp, err := r.Send(p, r.Request)
+	resp, err := r.Up.Do(p, r.Request)
 	switch {
 	case err != nil:
 		Fail(w, decision, err)
@@ -217,8 +214,8 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }
 // "" if none. A host is bound as a whole: a request to it that no rule with
 // the connection allows is refused rather than sent without the credential.
 func (d *Door) bound(to authority.Authority) string {
-	for _, g := range d.gate.Grants() {
-		if g.Connection != "" && g.Covers(to) {
+	for g := range d.gate.Covering(to) {
+		if g.Connection != "" {
 			return g.Connection
 		}
 	}
@@ -228,13 +225,18 @@ func (d *Door) bound(to authority.Authority) string {
 // slashAllowed reports whether any rule for the host lets encoded slashes
 // through; whether the matching rule does is the enforcer's business.
 func (d *Door) slashAllowed(to authority.Authority) bool {
-	return slices.ContainsFunc(d.gate.Grants(), func(g enforcers.Grant) bool { return g.EncodedPath && g.Covers(to) })
+	for g := range d.gate.Covering(to) {
+		if g.EncodedPath {
+			return true
+		}
+	}
+	return false
 }
 
 // blind returns how a tunnel is to be relayed unread: "tcp", "tls" or "".
 func (d *Door) blind(to authority.Authority) string {
-	for _, g := range d.gate.Grants() {
-		if g.Blind != "" && g.Covers(to) {
+	for g := range d.gate.Covering(to) {
+		if g.Blind != "" {
 			return g.Blind
 		}
 	}

@@ -91,6 +91,10 @@ func (p Pattern) MatchHost(host string) bool {
 	return !strings.HasPrefix(under, "xn--") && !strings.Contains(under, ".xn--")
 }
 
+// Base is the exact host, or what a wildcard stands before: every host that
+// matches is Base, or ends in a dot and Base. It is "" for the zero Pattern.
+func (p Pattern) Base() string { return p.host }
+
 // Wildcard reports whether more than one name can match.
 func (p Pattern) Wildcard() bool { return p.stars > 0 }
 
