@@ -20,7 +20,11 @@ func BenchmarkDoor(b *testing.B) {
 	shadow, hard := o.door(b, receipts.Shadow, nil), o.door(b, receipts.Hard, nil)
 	goproxy, goproxyBlind := o.goproxy(b)
 	direct := way{name: "direct", dial: func() (net.Conn, error) { return net.Dial("tcp", o.origin) }, none: true}
-	for name, w := range map[string]way{"mitm_shadow": shadow.at(plainHost), "mitm_hard": hard, "mitm_goproxy": goproxy, "direct": direct} {
+	for name, w := range map[string]way{
+		"mitm_shadow": shadow.at(plainHost), "mitm_hard": hard, "mitm_goproxy": goproxy, "direct": direct,
+		"mitm_unrecorded": o.door(b, receipts.Shadow, nil, unrecorded).at(plainHost), "mitm_bare": o.door(b, receipts.Shadow, nil, bare).at(plainHost),
+		"mitm_10000_rules": o.door(b, receipts.Shadow, fillers(10_000)).at(plainHost),
+	} {
 		b.Run(name, func(b *testing.B) { o.keepAliveN(b, w, "/", 64) })
 		b.Run(name+"_1", func(b *testing.B) { o.keepAliveN(b, w, "/", 1) })
 	}

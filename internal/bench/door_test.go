@@ -64,6 +64,9 @@ func TestBenchDoor(t *testing.T) {
 		o.versus(t, name+"_64", "1/s", ours, []way{goproxy, mitm}, func(w way) (float64, error) { return o.keepAlive(w, "/", 64) })
 		o.added(t, name+"_p50_added", ours, goproxy, direct, name == "door.mitm_injecting_hard")
 	}
+	for name, without := range map[string]func(*enforcers.GateOptions){"bare": bare, "unrecorded": unrecorded} {
+		o.versus(t, "door.mitm_"+name+"_64", "1/s", o.door(t, receipts.Shadow, nil, without).at(plainHost), []way{goproxy}, func(w way) (float64, error) { return o.keepAlive(w, "/", 64) })
+	}
 	o.versus(t, "door.new_mitm_tunnel", "1/s", shadow.at(plainHost), []way{goproxy, mitm}, func(w way) (float64, error) { return o.fresh(w) })
 	o.versus(t, "door.cold_names", "1/s", o.door(t, receipts.Shadow, nil), []way{goproxy}, func(w way) (float64, error) { return o.names(w) })
 	o.versus(t, "door.h2_32_streams", "1/s", shadow.at(plainHost), []way{mitm, direct}, func(w way) (float64, error) { return o.http2(w) })
@@ -158,7 +161,7 @@ func fillers(n int) (rules []string) {
 }
 
 // door opens a session's door as a node has one and returns the way by it.
-func (o *outsideWorld) door(t testing.TB, mode receipts.Mode, more []string) way {
+func (o *outsideWorld) door(t testing.TB, mode receipts.Mode, more []string, change ...func(*enforcers.GateOptions)) way {
 	t.Helper()
 	policy := []byte(`{"egress":[` + strings.Join(append(more,
 		`{"connection":"main","down":1099511627776,"host":"`+benchHost+`","id":"egress[0]","methods":["GET"],"paths":["/**"],"ports":[443],"schemes":["https"]}`,
@@ -217,10 +220,14 @@ func (o *outsideWorld) door(t testing.TB, mode receipts.Mode, more []string) way
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := enforcers.NewGate(enforcers.GateOptions{
+	gateOptions := enforcers.GateOptions{
 		Session: "bench", Mode: mode, Policy: enforcers.Policy{Enforcers: []enforcers.Bound{{Enforcer: e, Mode: mode, Builtin: true}}, Grants: grants},
 		Recorder: chain.Recorder(receipts.Obs{Point: "door", Kind: "egress-proxy", Level: 2, Mediation: "sole"}), Dev: true,
-	})
+	}
+	for _, f := range change {
+		f(&gateOptions)
+	}
+	gate := enforcers.NewGate(gateOptions)
 	ca, err := door.NewCA("bench")
 	if err != nil {
 		t.Fatal(err)
