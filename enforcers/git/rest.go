@@ -21,7 +21,8 @@ const (
 // the first segment after the repository. The list is closed: hooks, keys,
 // secrets, variables, environments, runners and what starts something are not
 // in it, and neither is what answers with an address that works by itself
-// (tarball, zipball). Everything in it is only read (EG-85).
+// (tarball, zipball) but a release's asset, for which the door has door URLs.
+// Everything in it is only read (EG-85).
 var readable = map[string]bool{
 	"": true, "assignees": true, "branches": true, "check-runs": true, "check-suites": true, "commits": true, "compare": true, "contents": true,
 	"git": true, "issues": true, "labels": true, "languages": true, "license": true, "milestones": true, "pulls": true, "readme": true,
@@ -181,7 +182,7 @@ func (m *Mediator) carry(w http.ResponseWriter, r *door.Request, a *enforcers.Ac
 		refuseAPI(w, d)
 		return
 	}
-	resp, err := r.Up.Do(p, r.Request.WithContext(context.WithValue(r.Context(), targetKey{}, t)))
+	resp, err := r.Send(p, r.Request.WithContext(context.WithValue(r.Context(), targetKey{}, t)))
 	if err != nil {
 		door.Fail(w, d, err)
 		return
