@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gatehouse/enforcers"
+	"gatehouse/internal/secret"
 	"gatehouse/receipts"
 )
 
@@ -32,6 +33,22 @@ func TestBesides(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestSignedBy: EG-108, the receipt of a request that is sent with a signed URL
+// says whose answer gave it and that it uses authority, and holds nothing of it.
+func TestSignedBy(t *testing.T) {
+	a := &enforcers.Action{Kind: enforcers.HTTPRequest, HTTP: &enforcers.HTTP{Method: "GET"}, Signed: &enforcers.Signed{Query: secret.FromString("sig=0123456789"), By: "assets"}}
+	if diff := cmp.Diff(map[string]string{"signed.by": "assets"}, besides(a, &enforcers.Decision{})); diff != "" {
+		t.Error(diff)
+	}
+	if act := (&recorder{}).act(a); !act.Authority || act.Connection != "" || len(act.Args) != 0 {
+		t.Errorf("%+v", act)
+	}
+	a.Signed.By = "two words"
+	if got := besides(a, &enforcers.Decision{})["signed.by"]; got != unlisted {
+		t.Errorf("%q", got)
 	}
 }
 

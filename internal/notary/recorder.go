@@ -82,6 +82,7 @@ func (r *recorder) Decision(ctx context.Context, a *enforcers.Action, d *enforce
 const (
 	extEnforcer = "enforcer."    // what an enforcer said that did not decide
 	extPrices   = "spend.prices" // the price table that Held rests on, SHA-256 in hex
+	extSignedBy = "signed.by"    // the connection whose answer gave the signed URL that is asked for
 )
 
 // besides tells which enforcers faulted or denied besides the one that decided
@@ -91,6 +92,9 @@ func besides(a *enforcers.Action, d *enforcers.Decision) map[string]string {
 	var x map[string]string
 	if a.Model != nil && !a.Model.Prices.IsZero() {
 		x = map[string]string{extPrices: hex.EncodeToString(a.Model.Prices[:])}
+	}
+	if a.Signed != nil {
+		x = map[string]string{extSignedBy: code(a.Signed.By)}
 	}
 	for _, s := range d.Trace {
 		if s.Enforcer == d.By || s.Fault == "" && s.Verdict.Effect != enforcers.Deny {
