@@ -52,14 +52,14 @@ func store(location string) http.HandlerFunc {
 
 // doorURL asks for what redirects to location and returns where the door leads
 // instead.
-func (in *inside) doorURL(t *testing.T, location string) string {
+func (in *inside) doorURL(t testing.TB, location string) string {
 	t.Helper()
 	in.out.handle(t, store(location))
 	return in.led(t, to(bound, "GET /v1/x")(in))
 }
 
 // led returns the path of the door URL that an answer leads to.
-func (in *inside) led(t *testing.T, re reply) string {
+func (in *inside) led(t testing.TB, re reply) string {
 	t.Helper()
 	path, ok := strings.CutPrefix(re.header.Get("Location"), "https://"+door.Reserved)
 	if re.status < 300 || re.status > 399 || !ok || re.body != "" || re.header.Get("Cache-Control") != "no-store" {

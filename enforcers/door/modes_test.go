@@ -59,7 +59,7 @@ type injector struct{}
 
 func (injector) Inject(_ context.Context, _ *enforcers.Permit, r *http.Request) ([]secret.Value, error) {
 	r.Header.Set("Authorization", "Bearer canary")
-	return nil, nil
+	return []secret.Value{secret.FromString("Bearer canary")}, nil
 }
 
 func lookup(name string) func(*inside) reply {
@@ -80,6 +80,11 @@ func modeRows() map[string]modeRow {
 	would := func(code, fault string) cell { return cell{200, enforcers.Deny, true, code, fault, false, true} }
 	no := func(status int, code string) cell { return cell{status, enforcers.Deny, false, code, "", false, false} }
 	failed := func(code string) cell { return cell{403, enforcers.Deny, false, code, code, false, false} }
+	led := "" // a door URL
+	lead := func(location string) func(*inside) {
+		return func(in *inside) { led = in.doorURL(in.t, location+signedQuery) }
+	}
+	follow := func(in *inside) reply { return atDoor("GET " + led)(in) }
 	deny := enforcers.Verdict{Effect: enforcers.Deny, Rule: "other.1", Reason: "secret"}
 	trap := &enforcers.Fault{Code: "trap", Err: errors.New("unreachable")}
 	stopped := func(passedDurable bool) cell {
@@ -107,6 +112,8 @@ func modeRows() map[string]modeRow {
 		},
 		"authority_allowed": {do: boundRequest("GET /v1/x"), shadow: waited, hard: waited},
 		"authority_denied":  {do: boundRequest("PUT /v1/x"), shadow: no(403, enforcers.CodeNeedsAuthority), hard: no(403, "method_not_listed")},
+		"door_url_allowed":  {do: follow, before: lead("https://files.pkg.test/x?"), shadow: waited, hard: waited},
+		"door_url_denied":   {do: follow, before: lead("https://evil.test/x?"), shadow: no(403, enforcers.CodeNeedsAuthority), hard: no(403, "host_not_listed")},
 		"ip_literal":        {do: rawConnect("93.184.216.66:443"), shadow: no(403, enforcers.CodeIPLiteral), hard: no(403, enforcers.CodeIPLiteral)},
 		"ip_listed":         {do: func(in *inside) reply { return in.https("93.184.216.34:443", "", get("93.184.216.34", "/")) }, shadow: yes, hard: waited},
 		"port":              {do: rawConnect("evil.test:22"), shadow: no(403, enforcers.CodePort), hard: no(403, "host_not_listed")},
