@@ -14,7 +14,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +23,7 @@ import (
 
 	"gatehouse/gatekeeper/sandbox"
 	"gatehouse/gatekeeper/sandbox/local"
+	"gatehouse/gatekeeper/sandbox/programtest"
 	"gatehouse/gatekeeper/sandbox/remote"
 	"gatehouse/gatekeeper/sandbox/remote/remoted"
 	"gatehouse/internal/problem"
@@ -38,12 +38,7 @@ func TestBrokenRemote(t *testing.T) {
 		t.Skip("short: fifteen sandboxes")
 	}
 	cases, dir := breakages(t)
-	program := filepath.Join(dir, "gatehouse-remote")
-	cmd := exec.Command("go", "build", "-o", program, "gatehouse/cmd/gatehouse-remote")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := programtest.Build(t, dir, "gatehouse-remote")
 	sound := cases["nothing"].breaks
 	own := uint32(os.Geteuid())
 	if own != 0 {

@@ -5,22 +5,16 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -30,6 +24,7 @@ import (
 	"time"
 
 	"gatehouse/gatekeeper/sandbox"
+	"gatehouse/gatekeeper/sandbox/programtest"
 	"gatehouse/gatekeeper/sandbox/remote"
 )
 
@@ -39,16 +34,12 @@ const patience = 2 * time.Minute
 // host is the name in the machine's certificate.
 const host = "sandboxes.example.com"
 
-// machine is the built program as a process of its own.
+// machine is the built program as a process of its own, and who speaks to it.
 type machine struct {
-	t       *testing.T
-	dir     string
-	program string
-	token   string
-	roots   *x509.CertPool
-	addr    string
-	cmd     *exec.Cmd
-	exited  chan struct{}
+	*programtest.Machine
+	t     *testing.T
+	token string
+	roots *x509.CertPool
 }
 
 func newMachine(t *testing.T) *machine {
@@ -61,115 +52,14 @@ func newMachine(t *testing.T) *machine {
 	if err := os.Chmod(dir, 0o711); err != nil { // sessions' users pass through
 		t.Fatal(err)
 	}
-	m := &machine{t: t, dir: dir, program: filepath.Join(dir, "gatehouse-remote"), token: rand.Text() + rand.Text(), roots: x509.NewCertPool()}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", m.program, ".")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	m.certify()
-	if err := os.WriteFile(m.at("token"), []byte(m.token+"\n"), 0o600); err != nil {
+	m := &machine{t: t, token: rand.Text() + rand.Text(), roots: x509.NewCertPool()}
+	m.Machine = programtest.NewMachine(t, dir, host, m.token, "127.0.0.1:0")
+	certificate, err := os.ReadFile(filepath.Join(dir, programtest.CA))
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(m.kill)
-	m.start()
-	return m
-}
-
-func (m *machine) at(name string) string { return filepath.Join(m.dir, name) }
-
-// certify writes a certificate that is its own authority.
-func (m *machine) certify() {
-	m.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	m.roots.AppendCertsFromPEM(certificate)
-	for name, b := range map[string][]byte{"cert.pem": certificate, "key.pem": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})} {
-		if err := os.WriteFile(m.at(name), b, 0o600); err != nil {
-			m.t.Fatal(err)
-		}
-	}
-}
-
-// start runs the program until it says where it listens.
-func (m *machine) start() {
-	m.t.Helper()
-	m.cmd = exec.Command(m.program, "--listen", "127.0.0.1:0", "--cert", m.at("cert.pem"), "--key", m.at("key.pem"), "--token-file", m.at("token"), "--dir", m.at("state"))
-	m.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	var errs strings.Builder
-	m.cmd.Stderr = &errs
-	out, err := m.cmd.StdoutPipe()
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	if err := m.cmd.Start(); err != nil {
-		m.t.Fatal(err)
-	}
-	line, _ := bufio.NewReader(out).ReadString('\n')
-	cmd, exited := m.cmd, make(chan struct{})
-	m.exited = exited
-	go func() {
-		_ = cmd.Wait()
-		close(exited)
-	}()
-	addr, said := strings.CutPrefix(strings.TrimSpace(line), "gatehouse-remote listens on ")
-	if !said {
-		m.kill()
-		if strings.Contains(errs.String(), "hint: ") {
-			m.t.Skipf("NOT TESTED on this machine: %s", errs.String())
-		}
-		m.t.Fatalf("it said %q\n%s", line, errs.String())
-	}
-	m.addr = addr
-}
-
-func (m *machine) kill() {
-	if m.cmd != nil {
-		_ = m.cmd.Process.Kill()
-		<-m.exited
-		m.cmd = nil
-	}
-}
-
-// stop is an orderly end.
-func (m *machine) stop() {
-	m.t.Helper()
-	_ = m.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-m.exited:
-	case <-time.After(patience):
-		m.t.Fatal("it does not stop")
-	}
-	if !m.cmd.ProcessState.Success() {
-		m.t.Errorf("it ended with %v", m.cmd.ProcessState)
-	}
-	m.cmd = nil
-}
-
-// empty checks that the machine keeps nothing of a session; canaries are this
-// run's own.
-func (m *machine) empty(canaries int) {
-	m.t.Helper()
-	for pattern, want := range map[string]int{"doors/*": 0, "run/s-*": 0, "artifacts/*": 0, "transcripts/*": 0, "gatehouse-remote-canary-*": canaries} {
-		if left, err := filepath.Glob(filepath.Join(m.at("state"), pattern)); err != nil || len(left) != want {
-			m.t.Errorf("left: %v %v", left, err)
-		}
-	}
+	return m
 }
 
 // client speaks to the machine as a node does.
@@ -195,7 +85,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (m *machine) url(path string) *url.URL {
-	return &url.URL{Scheme: "https", Host: m.addr, Path: path}
+	return &url.URL{Scheme: "https", Host: m.Addr, Path: path}
 }
 
 // status asks for a session by the contract's words.
@@ -367,8 +257,8 @@ func TestProcess(t *testing.T) {
 	sub := func(name string, f func(t *testing.T)) {
 		t.Run(name, func(t *testing.T) {
 			top := m.t
-			m.t = t
-			defer func() { m.t = top }()
+			m.t, m.T = t, t
+			defer func() { m.t, m.T = top, top }()
 			f(t)
 		})
 	}
@@ -415,7 +305,7 @@ func TestProcess(t *testing.T) {
 		if got, code := m.status("s-cancel"); code != http.StatusNotFound {
 			t.Errorf("after Close: %d %+v", code, got)
 		}
-		m.empty(1)
+		m.Empty(1)
 	})
 	sub("never_run", func(t *testing.T) {
 		box, err := m.node().Start(t.Context(), sandbox.Spec{Session: "s-idle", Argv: []string{"true"}, Timeout: patience, Unlimited: true}, openDoor(t))
@@ -434,7 +324,7 @@ func TestProcess(t *testing.T) {
 		if err := box.Close(); err != nil {
 			t.Error(err)
 		}
-		m.empty(1)
+		m.Empty(1)
 	})
 	sub("kill_9_shim", func(t *testing.T) {
 		s := m.holding("s-shim")
@@ -443,25 +333,25 @@ func TestProcess(t *testing.T) {
 		}
 		m.over(s, sandbox.Faulted)
 		_ = s.Close()
-		m.empty(1)
+		m.Empty(1)
 	})
 	sub("killed", func(t *testing.T) {
 		s := m.holding("s-killed")
 		shim := m.shim()
-		m.kill()
+		m.Kill()
 		m.over(s, sandbox.Lost)
 		m.await("the shim is dead", func() bool { return syscall.Kill(shim, 0) != nil })
 		if err := s.Close(); err == nil {
 			t.Error("Close says that the machine was told")
 		}
-		m.start() // the next run sweeps
-		m.empty(1)
+		m.Start() // the next run sweeps
+		m.Empty(1)
 	})
 	sub("stopped", func(*testing.T) {
 		s := m.holding("s-stopped")
-		m.stop()
+		m.Stop()
 		m.over(s, sandbox.Lost)
-		m.empty(0)
+		m.Empty(0)
 	})
 }
 
@@ -476,7 +366,7 @@ func (m *machine) shim() int {
 		}
 		_, rest, _ := strings.Cut(string(b), ") ")
 		args, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		if f := strings.Fields(rest); len(f) > 1 && f[1] == strconv.Itoa(m.cmd.Process.Pid) && strings.HasSuffix(string(args), "\x00shim\x00") {
+		if f := strings.Fields(rest); len(f) > 1 && f[1] == strconv.Itoa(m.Cmd.Process.Pid) && strings.HasSuffix(string(args), "\x00shim\x00") {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 			return pid
 		}

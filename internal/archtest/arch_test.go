@@ -175,6 +175,19 @@ func TestSoleUsers(t *testing.T) {
 	}
 }
 
+// TestOnlyTestsImport: what builds and starts programs, or fails on demand, for
+// tests is in no program.
+func TestOnlyTestsImport(t *testing.T) {
+	for _, p := range list(t) {
+		for _, imp := range p.Imports {
+			switch strings.TrimPrefix(imp, module+"/") {
+			case "gatekeeper/sandbox/programtest", "internal/secretstore/storetest":
+				t.Errorf("%s imports %s, which is for tests", p.ImportPath, imp)
+			}
+		}
+	}
+}
+
 // TestReceiptsStandsAlone proves what an auditor relies on: the verifier's
 // package reaches no network and runs no program.
 func TestReceiptsStandsAlone(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -18,13 +17,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"gatehouse/gatekeeper/sandbox"
 	_ "gatehouse/gatekeeper/sandbox/initd" // a change of what runs inside outdates cached results
 	"gatehouse/gatekeeper/sandbox/local"
 	_ "gatehouse/gatekeeper/sandbox/probe"
+	"gatehouse/gatekeeper/sandbox/programtest"
 	"gatehouse/internal/problem"
 )
 
@@ -39,35 +38,10 @@ const delegatedCgroup = "GATEHOUSE_TEST_CGROUP"
 // initPath is the real gatehouse-init, built once.
 var initPath string
 
-func TestMain(m *testing.M) { os.Exit(testMain(m)) }
-
-func testMain(m *testing.M) int {
+func TestMain(m *testing.M) {
 	initPath = os.Getenv(ordinaryUser)
-	if initPath == "" {
-		dir, err := os.MkdirTemp("", "gatehouse-init-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer os.RemoveAll(dir)
-		initPath = filepath.Join(dir, "gatehouse-init")
-		build := exec.Command("go", "build", "-o", initPath, "gatehouse/cmd/gatehouse-init")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build gatehouse-init: %v\n%s", err, out)
-			return 1
-		}
-	}
-	// Every test runs under the umask that serve sets.
-	unix.Umask(0o077)
-	code := m.Run()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	return code
+	// Every test runs under the umask that serve sets; what was built before, agents may run.
+	os.Exit(programtest.Main(m, &initPath, func() { unix.Umask(0o077) }))
 }
 
 // TestAsOrdinaryUser runs the whole suite once more under a user that is not

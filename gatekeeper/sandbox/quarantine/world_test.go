@@ -14,10 +14,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	_ "gatehouse/gatekeeper/sandbox/initd" // a change of what runs inside outdates cached results
 	"gatehouse/gatekeeper/sandbox/local"
+	"gatehouse/gatekeeper/sandbox/programtest"
 	"gatehouse/gatekeeper/sandbox/quarantine"
 	"gatehouse/internal/problem"
 )
@@ -25,31 +24,7 @@ import (
 // initPath is the real gatehouse-init, built once.
 var initPath string
 
-func TestMain(m *testing.M) { os.Exit(testMain(m)) }
-
-func testMain(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "gatehouse-init-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	initPath = filepath.Join(dir, "gatehouse-init")
-	build := exec.Command("go", "build", "-o", initPath, "gatehouse/cmd/gatehouse-init")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build gatehouse-init: %v\n%s", err, out)
-		return 1
-	}
-	code := m.Run()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	return code
-}
+func TestMain(m *testing.M) { os.Exit(programtest.Main(m, &initPath)) }
 
 func runner(t *testing.T) *quarantine.Runner {
 	t.Helper()

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"crypto/rand"
 	"crypto/tls"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -14,19 +13,17 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"gatehouse/gatekeeper/sandbox"
 	_ "gatehouse/gatekeeper/sandbox/initd" // a change of what runs inside outdates cached results
 	"gatehouse/gatekeeper/sandbox/local"
 	_ "gatehouse/gatekeeper/sandbox/probe"
+	"gatehouse/gatekeeper/sandbox/programtest"
 	"gatehouse/gatekeeper/sandbox/remote"
 	"gatehouse/gatekeeper/sandbox/remote/remoted"
 	"gatehouse/gatekeeper/sandbox/remote/shim"
@@ -40,31 +37,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == shim.Role {
 		os.Exit(shim.Main())
 	}
-	os.Exit(testMain(m))
-}
-
-func testMain(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "gatehouse-init-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	initPath = filepath.Join(dir, "gatehouse-init")
-	build := exec.Command("go", "build", "-o", initPath, "gatehouse/cmd/gatehouse-init")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build gatehouse-init: %v\n%s", err, out)
-		return 1
-	}
-	code := m.Run()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	return code
+	os.Exit(programtest.Main(m, &initPath))
 }
 
 // shimUser is the shims' user beside the agents' range, when the test is root.
