@@ -73,6 +73,9 @@ func (d *Door) run(w *reply, r *Request) {
 
 // dispatch gives r to the first route that takes it.
 func (d *Door) dispatch(w http.ResponseWriter, r *Request) {
+	if r.To.Host() == Reserved && d.follow(w, r) {
+		return
+	}
 	for _, route := range d.o.Routes {
 		if route.Match(r) {
 			route.Handler.ServeDoor(w, r)
@@ -150,7 +153,7 @@ func (d *Door) forward(w http.ResponseWriter, r *Request) {
 		Fail(w, decision, err)
 		return
 	}
-	resp, err := r.Up.Do(p, r.Request)
+	resp, err := r.Send(p, r.Request)
 	switch {
 	case err != nil:
 		Fail(w, decision, err)
