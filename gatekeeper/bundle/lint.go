@@ -43,6 +43,7 @@ const (
 	LintSharedWritableMount   = "shared_writable_mount"  // a child mounts something for writing
 	LintPrivateMount          = "private_mount"          // a mount holds the node's own secrets or lies among them
 	LintCheckoutWithoutGit    = "checkout_without_git"   // `workspace.checkout` without `git`
+	LintCheckoutWithoutSCM    = "checkout_without_scm"   // warning: `workspace.checkout`, and the node has no connection of kind scm to check out by
 	LintOnEndNotListed        = "on_end_not_listed"      // `on_start` or `on_end` names an operation that `operations` does not
 	LintNeverStarts           = "never_starts"           // warning: nothing in `match`, so only a parent can start it
 	LintPreferSet             = "prefer_set"             // warning: three hosts or more are listed one by one that one egress set of the node holds
@@ -133,6 +134,15 @@ func (l *linter) add(code, pointer, hint, format string, args ...any) {
 func (l *linter) warn(code, pointer, hint, format string, args ...any) {
 	l.add(code, pointer, hint, format, args...)
 	l.out[len(l.out)-1].Warning = true
+}
+
+func (l *linter) hasSCM() bool {
+	for _, c := range l.c.Connections {
+		if c.Kind == "scm" {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *linter) triggers() {
@@ -249,6 +259,8 @@ func (l *linter) session() {
 	}
 	if s.Workspace.Checkout && l.b.Git == nil {
 		l.add(LintCheckoutWithoutGit, "/session/workspace/checkout", "add git.repository", "there is nothing to check out")
+	} else if s.Workspace.Checkout && !l.hasSCM() {
+		l.warn(LintCheckoutWithoutSCM, "/session/workspace/checkout", "add one under connections: in the configuration", "the node has no connection of kind scm, so every session of the bundle will fail")
 	}
 	for i, m := range s.Mounts {
 		// An ordinary user's sessions run under the node's own user, who may read them.

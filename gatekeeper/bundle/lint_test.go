@@ -147,6 +147,18 @@ func TestLint(t *testing.T) {
 		}
 		covered[bundle.LintNoRepositoryFact] = true
 	})
+	// A first session that fails for want of a connection is said before it starts.
+	t.Run("checkout_without_scm", func(t *testing.T) {
+		b, n := parse(t, session(", workspace: {checkout: true}")+"git: {repository: session}\n"), node(t)
+		if found := bundle.Lint(b, n); len(found) != 0 {
+			t.Errorf("with a connection: %v", found)
+		}
+		delete(n.Connections, "forge")
+		if found := bundle.Lint(b, n); len(found) != 1 || found[0].Code != bundle.LintCheckoutWithoutSCM || found[0].Pointer != "/session/workspace/checkout" || bundle.Blocks(found) {
+			t.Errorf("without one: %v", found)
+		}
+		covered[bundle.LintCheckoutWithoutSCM] = true
+	})
 	t.Run("every_code", func(t *testing.T) {
 		for _, code := range codes(t) {
 			if !covered[code] {
