@@ -44,17 +44,21 @@ func (c *cli) initCommand() *cobra.Command {
 			if c.output != "table" {
 				return c.json(map[string]string{"config": filepath.Join(dir, "gatehouse.yaml"), "origin": origin, "root": fingerprint})
 			}
+			enter := ""
+			if filepath.Clean(dir) != "." {
+				enter = "\n  cd " + dir
+			}
 			fmt.Fprintf(c.out, `Wrote gatehouse.yaml, bundles/fix-failing-ci.yaml, main.key and state/keys (0600).
 
 Root fingerprint (auditors pin it; keep it outside this machine):
   %s
 The root key is state/keys/root.key: move it offline. The node runs without it.
 
-Next:
+Next:%s
   gatehouse doctor                # can this machine run sandboxes?
   gatehouse bundle lint           # is the starter bundle right for you?
   gatehouse serve                 # POST /hooks/main, signed with the content of main.key
-`, fingerprint)
+`, fingerprint, enter)
 			return nil
 		},
 	}
