@@ -15,8 +15,9 @@ var (
 	flagOf    = regexp.MustCompile(`^--([a-z-]+)`)
 )
 
-// TestDocsHoldTogether: each page is in docs/README.md, each link between pages
-// leads to a file, and each command they print is one, with its flags.
+// TestDocsHoldTogether: each page is in docs/README.md, each decision in
+// docs/adr/README.md, each link between pages leads to a file, and each command
+// they print is one, with its flags.
 func TestDocsHoldTogether(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
@@ -63,6 +64,19 @@ func TestDocsHoldTogether(t *testing.T) {
 					t.Errorf("%s: gatehouse %s has no --%s", page, cmd.CommandPath(), f[1])
 				}
 			}
+		}
+	}
+	decisions, err := os.ReadFile("../../docs/adr/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := filepath.Glob("../../docs/adr/0*.md")
+	if err != nil || len(records) == 0 {
+		t.Fatal(records, err)
+	}
+	for _, page := range records {
+		if !strings.Contains(string(decisions), "("+filepath.Base(page)+")") {
+			t.Errorf("docs/adr/README.md does not name %s", filepath.Base(page))
 		}
 	}
 	if commands < 100 {
