@@ -12,7 +12,7 @@ type layer struct {
 var layers = []layer{
 	{"leaf", []string{
 		"internal/problem", "internal/canon", "internal/secret", "internal/authority", "internal/netguard",
-		"internal/journal", "internal/journal/faultfs", "internal/blob", "internal/diag", "internal/config", "internal/strictyaml", "internal/outside", "internal/clientconf",
+		"internal/journal", "internal/journal/faultfs", "internal/blob", "internal/diag", "internal/config", "internal/strictyaml", "internal/outside", "internal/leak", "internal/clientconf",
 	}},
 	{"nouns", []string{"internal/event", "gatekeeper/bundle", "receipts", "receipts/verifyjs"}},
 	{"decide", []string{"enforcers"}},
