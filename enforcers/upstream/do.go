@@ -82,11 +82,13 @@ func (c *Client) send(ctx context.Context, x *exchange, out *http.Request) (resp
 	}
 	k, err := acquire(ctx, l)
 	effect = enforcers.NotForwarded
+	query := out.URL.RawQuery
 	for {
 		if err != nil {
 			return nil, effect, err
 		}
 		x.m.pin(k.conn.addr)
+		out.URL.RawQuery = query // without what was added to it the first time
 		if x.watch, err = c.inject(ctx, x.p, out, k); err != nil {
 			k.cc.Release()
 			return nil, effect, err
