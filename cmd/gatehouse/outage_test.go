@@ -73,7 +73,19 @@ func newNATS(t *testing.T) *natsProcess {
 		s.env = append(s.env, "GATEHOUSE_"+name+"_NKEY="+public)
 	}
 	s.start()
-	t.Cleanup(s.kill)
+	t.Cleanup(func() {
+		s.kill()
+		// The permissions of deploy/nats/nats.conf are all that a node asks for.
+		said, err := os.ReadFile(filepath.Join(s.dir, "nats.log"))
+		if err != nil {
+			t.Error(err)
+		}
+		for line := range strings.Lines(string(said)) {
+			if strings.Contains(line, "Violation") {
+				t.Error("nats-server: " + line)
+			}
+		}
+	})
 	b, err := bus.Open(t.Context(), bus.Options{Node: "administrator", URL: "nats://" + s.addr, Creds: admin})
 	if err != nil {
 		t.Fatal(err)

@@ -203,6 +203,13 @@ func TestDeployedServer(t *testing.T) {
 	if _, err := b.GetAction(ctx, "abc"); err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range []string{bus.Events, bus.Sessions, bus.Log, bus.Audit, bus.Actions} {
+		for _, err := range b.Read(ctx, name, "", 0) {
+			if err != nil {
+				t.Errorf("the node cannot read %s: %v", name, err)
+			}
+		}
+	}
 	for _, name := range []string{bus.Claims, bus.Bundles} {
 		kv, err := b.KV(ctx, name)
 		if err != nil {
