@@ -399,7 +399,7 @@ func (c *crash) exactlyOnce(j *journal.Journal) {
 	if len(on) != len(c.answered) {
 		c.t.Errorf("%d events on the stream, %d deliveries answered", len(on), len(c.answered))
 	}
-	streams, err := compareStreams(c.t.Context(), b, j)
+	streams, err := compareStreams(c.t.Context(), b, j, nil)
 	if err != nil || len(streams.differ) > 0 {
 		c.t.Errorf("streams and journal: %+v, %v", streams, err)
 	}

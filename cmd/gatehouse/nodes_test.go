@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"gatehouse/internal/api"
 	"gatehouse/internal/journal"
 	"gatehouse/internal/notary"
 	"gatehouse/receipts"
@@ -101,6 +103,16 @@ func TestTwoNodes(t *testing.T) {
 		w.deliver(run % 4 / 2)
 	}
 	w.settled(0, 1)
+	// Each node's archive and what the other one sealed are all there is.
+	for _, n := range w.nodes {
+		var got api.Checked
+		if err := json.Unmarshal([]byte(n.gatehouse(exitOK, "rebuild", "--check", "-o", "json")), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Others == 0 || got.Others >= got.Messages || got.Events != len(w.want) {
+			t.Errorf("%+v", got)
+		}
+	}
 	w.verify()
 }
 

@@ -21,6 +21,7 @@ import (
 	"gatehouse/internal/notary"
 	"gatehouse/internal/problem"
 	"gatehouse/internal/view"
+	"gatehouse/receipts"
 )
 
 const (
@@ -75,7 +76,7 @@ func (c *cli) rebuildCheck(cmd *cobra.Command) error {
 		err = c.json(got)
 	} else {
 		c.field("archive", fmt.Sprintf("positions %d to %d", got.First, got.Last))
-		c.field("streams", fmt.Sprintf("%d messages", got.Messages))
+		c.field("streams", fmt.Sprintf("%d messages, %d of them other nodes'", got.Messages, got.Others))
 		c.field("views", fmt.Sprintf("%d sessions, %d events, %d bundles", got.Sessions, got.Events, got.Bundles))
 		for _, d := range got.Differences {
 			c.field("differs", plain(d))
@@ -136,14 +137,15 @@ func rebuild(ctx context.Context, cfg *config.Config, log *slog.Logger) (rebuilt
 }
 
 // check folds the archive of a running node again and compares its streams and
-// its live view with that. What is on its way is waited for.
+// its live view with that. What is on its way is waited for. What other nodes
+// sealed is theirs to check: the views hold it as the streams do.
 func (n *node) check(ctx context.Context, live *view.View) (api.Checked, error) {
-	streams, err := compareStreams(ctx, n.bus, n.journal)
+	streams, err := compareStreams(ctx, n.bus, n.journal, n.peers)
 	if err != nil {
 		return api.Checked{}, err
 	}
-	got := api.Checked{Messages: streams.messages, Differences: streams.differ}
-	again := &refold{view: view.New(n.bus, view.Options{Keyset: n.keys.Keyset()}), j: n.journal}
+	got := api.Checked{Messages: streams.messages, Others: streams.others, Differences: streams.differ}
+	again := &refold{view: view.New(n.bus, view.Options{Keyset: n.keys.Keyset()}), j: n.journal, bus: n.bus, peers: n.peers, seq: map[string]uint64{}}
 	// What was let go by the archive is on the streams only, and is taken from them.
 	if err := streams.older(ctx, n.bus, again.view.Fold); err != nil {
 		return api.Checked{}, err
@@ -153,12 +155,12 @@ func (n *node) check(ctx context.Context, live *view.View) (api.Checked, error) 
 	for {
 		// A row that does not change while the live view is read must be the same
 		// there; one that changes is looked at again.
-		before, err := again.snapshot()
+		before, err := again.snapshot(ctx)
 		if err != nil {
 			return api.Checked{}, err
 		}
 		have := live.Snapshot()
-		after, err := again.snapshot()
+		after, err := again.snapshot(ctx)
 		if err != nil {
 			return api.Checked{}, err
 		}
@@ -181,15 +183,34 @@ func (n *node) check(ctx context.Context, live *view.View) (api.Checked, error) 
 	}
 }
 
-// refold is a view made from the journal alone.
+// refold is a view made from the journal, and from the streams only what other
+// nodes put there.
 type refold struct {
 	view        *view.View
 	j           *journal.Journal
 	first, last uint64 // positions folded
+
+	bus   *bus.Bus
+	peers peers
+	seq   map[string]uint64 // by stream: the last message looked at
 }
 
-// snapshot folds what the journal has got since and returns the state.
-func (r *refold) snapshot() (view.Snapshot, error) {
+// snapshot folds what the journal and the other nodes have got since and returns
+// the state.
+func (r *refold) snapshot(ctx context.Context) (view.Snapshot, error) {
+	for _, stream := range recordStreams {
+		if len(r.peers) == 0 {
+			break
+		}
+		for m, err := range r.bus.Read(ctx, stream, "", r.seq[stream]+1) {
+			if err != nil {
+				return view.Snapshot{}, err
+			}
+			if r.seq[stream] = m.Seq; r.peers.sealed(m) {
+				r.view.Fold(m)
+			}
+		}
+	}
 	for group, err := range r.j.Groups(r.next()) {
 		if problem.CodeOf(err) == problem.JournalTrimmed && r.last > 0 {
 			break // nothing new
@@ -269,24 +290,30 @@ func compareRows[T any](what string, before, have, after []T, id func(T) string)
 type compared struct {
 	differ   []string
 	messages uint64
+	others   uint64         // of them sealed by other nodes
 	before   map[string]int // messages of a subject that are older than the archive
+	peers    peers
 }
 
 // compareStreams reads the streams and then the archive: what a stream holds of
 // this node must be what the archive holds, in its order, whole up to where the
 // pump said it was. The archive may go on behind that, and the stream may begin
 // before an archive that let its oldest segments go.
-func compareStreams(ctx context.Context, b *bus.Bus, j *journal.Journal) (*compared, error) {
+func compareStreams(ctx context.Context, b *bus.Bus, j *journal.Journal, p peers) (*compared, error) {
 	stored := b.Status().Stored
-	c := &compared{before: map[string]int{}}
+	c := &compared{before: map[string]int{}, peers: p}
 	held := map[string][][32]byte{}
 	for _, stream := range recordStreams {
 		for m, err := range b.Read(ctx, stream, "", 0) {
 			if err != nil {
 				return nil, err
 			}
-			held[m.Subject] = append(held[m.Subject], sha256.Sum256(m.Data))
 			c.messages++
+			if p.sealed(m) {
+				c.others++
+				continue
+			}
+			held[m.Subject] = append(held[m.Subject], sha256.Sum256(m.Data))
 		}
 	}
 	first, trimmed, seen := true, false, map[string]bool{}
@@ -350,10 +377,44 @@ func (c *compared) older(ctx context.Context, b *bus.Bus, take func(bus.Msg)) er
 			if err != nil {
 				return err
 			}
+			if c.peers.sealed(m) {
+				continue
+			}
 			if n[m.Subject]++; n[m.Subject] <= c.before[m.Subject] {
 				take(m)
 			}
 		}
 	}
 	return nil
+}
+
+// peers are the nodes that share this one's streams: their keysets, by log.
+type peers map[string]*receipts.Keyset
+
+// sealed reports whether a message is what another node's log says of itself: a
+// leaf under its seal, the seal, or a checkpoint. A message that only claims it
+// is nobody's, and a difference.
+func (p peers) sealed(m bus.Msg) bool {
+	if len(p) == 0 {
+		return false
+	}
+	switch m.Header[receipts.HeaderType] {
+	case notary.TypeSeal:
+		s, err := receipts.ParseSeal(m.Data)
+		return err == nil && p[s.Origin] != nil && s.Verify(p[s.Origin]) == nil
+	case notary.TypeCheckpoint:
+		for _, ks := range p {
+			if _, err := receipts.ParseCheckpoint(m.Data, ks); err == nil {
+				return true
+			}
+		}
+		return false
+	}
+	h, err := receipts.ParseHeader(m.Header[receipts.HeaderSeal])
+	if err != nil || p[h.Seal.Origin] == nil {
+		return false
+	}
+	leaf := receipts.Message{Data: m.Data, Type: m.Header[receipts.HeaderType], Seal: m.Header[receipts.HeaderSeal], ID: m.Header[receipts.HeaderID]}
+	_, _, err = leaf.Open(p[h.Seal.Origin])
+	return err == nil
 }

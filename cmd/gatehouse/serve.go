@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -97,6 +98,7 @@ type node struct {
 	notary  *notary.Notary
 	journal *journal.Journal
 	bus     *bus.Bus
+	peers   peers
 	intake  *ingest.Intake
 	cron    *cron.Runner
 	gk      *gatekeeper.Gatekeeper
@@ -508,6 +510,8 @@ func newGatekeeper(ctx context.Context, cfg *config.Config, n *node, o gatekeepe
 	if o.Keysets, err = keysetsOf(cfg, n.keys); err != nil {
 		return nil, err
 	}
+	n.peers = maps.Clone(o.Keysets)
+	delete(n.peers, n.keys.Origin())
 	o.Unlimited = cfg.Sandbox.Unlimited == "accepted"
 	o.Upstreams = upstreamsOf(cfg)
 	gk, err := gatekeeper.New(o)

@@ -47,6 +47,7 @@ type Checked struct {
 	First       uint64   `json:"first"` // journal positions of the archive
 	Last        uint64   `json:"last"`
 	Messages    uint64   `json:"messages"` // on the streams
+	Others      uint64   `json:"others"`   // of them sealed by other nodes: theirs to check
 	Sessions    int      `json:"sessions"`
 	Events      int      `json:"events"`
 	Bundles     int      `json:"bundles"`
