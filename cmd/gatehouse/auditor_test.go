@@ -14,7 +14,7 @@ import (
 // TestAuditorVerbs gives out, lists and takes back credentials on a real server;
 // what they open is tested in internal/bus.
 func TestAuditorVerbs(t *testing.T) {
-	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoLog: true, NoSigs: true, MaxPayload: 8 << 20})
+	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: tempDir(t), NoLog: true, NoSigs: true, MaxPayload: 8 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func TestAuditorVerbs(t *testing.T) {
 	if !srv.ReadyForConnections(30 * time.Second) {
 		t.Fatal("the NATS server did not start")
 	}
-	dir := t.TempDir()
+	dir := tempDir(t)
 	cfg := filepath.Join(dir, "gatehouse.yaml")
 	if err := os.WriteFile(cfg, []byte("nats: {url: \"nats://"+srv.Addr().String()+"\"}\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -24,26 +22,23 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"gatehouse/internal/api"
+	"gatehouse/internal/leak"
 )
 
-// canaries are unique secrets, one for each store of a node, in the forms in
-// which they could show.
+// canaries are unique secrets, one for each store of a node.
 type canaries map[string][]byte // name -> value
 
 func (c canaries) in(b []byte) (names []string) {
+	var set leak.Set
 	for name, v := range c {
-		for _, form := range [][]byte{v, []byte(base64.RawStdEncoding.EncodeToString(v)), []byte(hex.EncodeToString(v)), []byte(url.QueryEscape(string(v)))} {
-			if bytes.Contains(b, form) {
-				names = append(names, name)
-				break
-			}
-		}
+		set.Add(name, v)
+	}
+	for _, hit := range set.In("", b) {
+		names = append(names, hit.Names...)
 	}
 	return names
 }
@@ -65,7 +60,9 @@ say method get -X DELETE https://PACKAGES/maven/acme/lib.txt
 say foreign get -H 'Authorization: Bearer mine' https://PACKAGES/maven/acme/lib.txt
 say misplaced get -H "Authorization: Bearer $ACME_TOKEN" https://PLAIN/x
 say unlisted get https://evil.test/
-say signed get https://BASIC/signed
+say signed get -w '%{redirect_url}' https://BASIC/signed
+say followed get -L https://BASIC/signed
+say link get https://BASIC/link
 say app git clone -q https://git.good.test/acme/shop
 (cd shop && echo new > new && git add new && git commit -q -m new && say push git push -q origin HEAD:refs/heads/gatehouse/one; say main git push origin HEAD:refs/heads/main)
 say sibling git ls-remote https://git.good.test/acme/other
@@ -87,7 +84,7 @@ ls; env | cut -c 1-400; echo; echo ready; sleep 600
 var canaryWork = map[string]string{
 	"bearer": "java from " + packagesHost, "placeholder": "java from " + packagesHost, "basic": "let in", "header": "let in", "query": "let in",
 	"path": "path_not_listed", "method": "method_not_listed", "foreign": "foreign_credential", "misplaced": "placeholder_wrong_host", "unlisted": "response 403",
-	"signed": "answer_holds_credential", "app": "", "push": "", "main": "ref_not_listed", "sibling": "repository_not_listed", "static": "refs/heads/main",
+	"signed": "https://gatehouse.internal/url/", "followed": "let in by signature", "link": "answer_holds_credential", "app": "", "push": "", "main": "ref_not_listed", "sibling": "repository_not_listed", "static": "refs/heads/main",
 	"token": "gatehouse_ph_", "model": "hello from the model", "files": "model_", "report": "200", "reports": "telemetry_route",
 	"operation": "queued", "other": "operation_not_listed",
 }
@@ -128,8 +125,10 @@ func newCanaryWorld(t *testing.T) *canaryWorld {
 	}{
 		"basic": {"basic.good.test", func(rw http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
-			case "/signed": // what an answer may hold
+			case "/signed": // what an answer may hold, and what it may not
 				http.Redirect(rw, r, "https://cdn.good.test/x?X-Amz-Signature="+signedCanary, http.StatusFound)
+			case "/link":
+				rw.Header().Set("Link", "<https://cdn.good.test/x?X-Amz-Signature="+signedCanary+">")
 			case "/echo":
 				fmt.Fprint(rw, "you sent ", r.Header)
 			default:
@@ -140,6 +139,13 @@ func newCanaryWorld(t *testing.T) *canaryWorld {
 		"model":     {"api.anthropic.com", f.handle},
 		"telemetry": {"otlp.good.test", func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprint(rw, "{}") }},
 		"operation": {"service.good.test", func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprint(rw, `{"state":"queued"}`) }},
+	}
+	if _, err := g.HTTPS("cdn.good.test", netip.MustParseAddr("93.184.216.119"), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("X-Amz-Signature") == signedCanary {
+			fmt.Fprint(rw, "let in by signature")
+		}
+	})); err != nil {
+		t.Fatal(err)
 	}
 	i := byte(120)
 	for name, a := range answers {
@@ -210,7 +216,8 @@ session:
   - {host: PACKAGES, paths: ["/maven/**"], connection: packages, env: ACME_TOKEN}
   - {host: FORGE, connection: forge, env: OTHER_TOKEN}
   - {host: OPEN, connection: other}
-  - {host: BASIC, paths: [/x, /signed], connection: basic}
+  - {host: BASIC, paths: [/x, /signed, /link], connection: basic}
+  - {host: cdn.good.test, paths: [/x]}
   - {host: PLAIN}
 git: `+gitOfShop+`
 models: [{connection: anthropic-main, allow: ["claude-sonnet-*"], max_output_tokens: 1000}]
@@ -265,8 +272,8 @@ operations: [http.call.restart]
 		if errors.Is(err, fs.ErrPermission) {
 			t.Skipf("SKIPPED: this user may not read a sandbox's memory: %v", err)
 		}
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			continue // it has ended
+		if noProcess(err) {
+			continue
 		}
 		if err != nil {
 			t.Fatalf("process %d: %v", p, err)
@@ -453,69 +460,4 @@ func searchTree(t *testing.T, root string, search func(where string, b []byte)) 
 		t.Fatal(err)
 	}
 	return files
-}
-
-// descendants returns the processes below one.
-func descendants(t *testing.T, pid int) (all []int) {
-	t.Helper()
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, task := range tasks {
-		b, err := os.ReadFile(task)
-		if err != nil {
-			continue // the thread has ended
-		}
-		for _, f := range strings.Fields(string(b)) {
-			if child, err := strconv.Atoi(f); err == nil {
-				all = append(all, child)
-				all = append(all, descendants(t, child)...)
-			}
-		}
-	}
-	return all
-}
-
-// memory is what a process holds: its mapped memory that can be read, its
-// environment and its arguments.
-type memory struct {
-	name  string
-	bytes []byte
-}
-
-func dump(pid int) (memory, error) {
-	at := func(name string) string { return fmt.Sprintf("/proc/%d/%s", pid, name) }
-	name, err := os.ReadFile(at("comm"))
-	if err != nil {
-		return memory{}, err
-	}
-	m := memory{name: strings.TrimSpace(string(name))}
-	for _, f := range []string{"environ", "cmdline"} {
-		b, err := os.ReadFile(at(f))
-		if err != nil {
-			return m, err
-		}
-		m.bytes = append(m.bytes, b...)
-	}
-	maps, err := os.ReadFile(at("maps"))
-	if err != nil {
-		return m, err
-	}
-	mem, err := os.Open(at("mem"))
-	if err != nil {
-		return m, err
-	}
-	defer mem.Close()
-	for line := range strings.Lines(string(maps)) {
-		var from, to uint64
-		var mode string
-		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &mode); err != nil || mode[0] != 'r' || mode[1] != 'w' || to-from > 256<<20 {
-			continue // programs and libraries hold what the disk does
-		}
-		b := make([]byte, to-from)
-		k, _ := mem.ReadAt(b, int64(from)) // a hole in a mapping is no memory
-		m.bytes = append(m.bytes, b[:k]...)
-	}
-	return m, nil
 }

@@ -36,7 +36,7 @@ func TestWhoMayAskForAMode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			gk, err := gatekeeper.New(gatekeeper.Options{
-				Node: "n1", Dir: t.TempDir(), Approvers: c.approvers, Journal: struct{ gatekeeper.Journal }{}, Notary: struct{ gatekeeper.Notary }{},
+				Node: "n1", Dir: tempDir(t), Approvers: c.approvers, Journal: struct{ gatekeeper.Journal }{}, Notary: struct{ gatekeeper.Notary }{},
 				Bundles: struct{ gatekeeper.KV }{}, Blobs: struct{ gatekeeper.Blobs }{},
 			})
 			if err != nil {

@@ -95,7 +95,7 @@ func clientWorld(t *testing.T) (*clientFakes, string) {
 	}
 	t.Cleanup(base.Close)
 	w := &clientFakes{World: base}
-	dir := t.TempDir()
+	dir := tempDir(t)
 	site := func(host, addr string, h http.Handler) *outside.Site {
 		s, err := base.HTTPS(host, netip.MustParseAddr(addr), h)
 		if err != nil {
@@ -160,8 +160,8 @@ egress:
 // gitServer serves one public repository with git's own http-backend.
 func gitServer(t *testing.T) http.Handler {
 	t.Helper()
-	root := t.TempDir()
-	work := t.TempDir()
+	root := tempDir(t)
+	work := tempDir(t)
 	write(t, filepath.Join(work, "README"), "a public repository\n")
 	for _, args := range [][]string{
 		{"-C", work, "init", "-q", "-b", "main"}, {"-C", work, "add", "."},
@@ -186,9 +186,9 @@ func runInside(t *testing.T, dir, mode, script string) (string, *receipts.Result
 // runExported is runInside with the receipts as they were exported.
 func runExported(t *testing.T, dir, mode, script string) (string, []byte, *receipts.Result) {
 	t.Helper()
-	export := filepath.Join(t.TempDir(), "receipts.gh")
-	cmd := exec.CommandContext(t.Context(), binary, "-c", filepath.Join(dir, "gatehouse.yaml"),
-		"run", "--dev", "-b", filepath.Join(dir, "bundle.yaml"), "--mode", mode, "--receipts", export, "--", "/bin/sh", "-c", script)
+	export := filepath.Join(tempDir(t), "receipts.gh")
+	cmd := hear(t, exec.CommandContext(t.Context(), binary, "-c", filepath.Join(dir, "gatehouse.yaml"),
+		"run", "--dev", "-b", filepath.Join(dir, "bundle.yaml"), "--mode", mode, "--receipts", export, "--", "/bin/sh", "-c", script))
 	out, _ := cmd.CombinedOutput() // the script's exit is its own business
 	b, err := os.ReadFile(export)
 	if err != nil {

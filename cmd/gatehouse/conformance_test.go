@@ -29,13 +29,9 @@ func TestConformanceRun(t *testing.T) {
 			if uid != 0 && os.Geteuid() != 0 {
 				t.Skip("the run as it is was one of an ordinary user")
 			}
-			dir, err := os.MkdirTemp("", "gatehouse-conformance-test-")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			dir := shortDir(t, "gatehouse-conformance-test-")
 			run := func(args ...string) ([]byte, error) {
-				cmd := exec.CommandContext(t.Context(), binary, args...)
+				cmd := hear(t, exec.CommandContext(t.Context(), binary, args...))
 				cmd.Dir, cmd.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "HOME=" + dir}
 				var stderr strings.Builder
 				cmd.Stderr = &stderr
@@ -89,7 +85,7 @@ func TestConformanceRun(t *testing.T) {
 // TestConformanceReport: a report is good for its time, its build and its node,
 // and not beyond.
 func TestConformanceReport(t *testing.T) {
-	dir := t.TempDir()
+	dir := tempDir(t)
 	if _, err := initNode(dir, "conformance.example/node-1"); err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,7 @@ func TestConnectCreateApp(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			dir := t.TempDir()
+			dir := tempDir(t)
 			write(t, filepath.Join(dir, "ca.pem"), string(world.CA()))
 			subs, err := json.Marshal(world.Upstreams())
 			if err != nil {
@@ -190,7 +190,7 @@ func TestConnectCreateAppRefuses(t *testing.T) {
 		"api":                  {"--app-name x --api http://ghe.example.com", "public_url: https://h.example.com\n", "not an https URL"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir := tempDir(t)
 			config := filepath.Join(dir, "gatehouse.yaml")
 			write(t, config, c.config)
 			write(t, filepath.Join(dir, "taken.key"), "k")

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "rewrite golden files")
 // kind and over the demo's two derived deliveries, under the sample bundle with
 // their repository's id.
 func TestBundleTest(t *testing.T) {
-	dir := t.TempDir()
+	dir := tempDir(t)
 	sample, err := os.ReadFile(filepath.Join("..", "..", "examples", "bundles", "fix-failing-ci.yaml"))
 	if err != nil {
 		t.Fatal(err)

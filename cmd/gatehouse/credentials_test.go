@@ -127,7 +127,7 @@ func newRegistryWorldIn(t *testing.T, base *outside.World) *registryWorld {
 // setSecret puts the credential into the store of a configuration.
 func (w *registryWorld) setSecret(t *testing.T, config string) {
 	t.Helper()
-	set := exec.CommandContext(t.Context(), binary, "-c", config, "secret", "set", "packages")
+	set := hear(t, exec.CommandContext(t.Context(), binary, "-c", config, "secret", "set", "packages"))
 	set.Stdin = strings.NewReader(w.canary + "\n")
 	if out, err := set.CombinedOutput(); err != nil {
 		t.Fatalf("secret set: %v\n%s", err, out)

@@ -14,10 +14,10 @@ import (
 // demoOutput runs the demo as a person would and returns what it printed.
 func demoOutput(t *testing.T, args ...string) (string, int) {
 	t.Helper()
-	return output(t, exec.CommandContext(t.Context(), binary, append([]string{"demo"}, args...)...))
+	return output(t, hear(t, exec.CommandContext(t.Context(), binary, append([]string{"demo"}, args...)...)))
 }
 
-func output(t *testing.T, cmd *exec.Cmd) (string, int) {
+func output(t *testing.T, cmd *heard) (string, int) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -51,7 +51,7 @@ func TestDemoAsOrdinaryUser(t *testing.T) {
 		t.Skip("TestDemo ran as an ordinary user already")
 	}
 	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), binary, "demo")
+	cmd := hear(t, exec.CommandContext(t.Context(), binary, "demo"))
 	cmd.Env = append(os.Environ(), "HOME=/nonexistent")
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65533, Gid: 65533}}

@@ -133,7 +133,7 @@ func TestUnit(t *testing.T) {
 	}
 	analyze := tool(t, "systemd-analyze", "systemd")
 	// verify wants the program to exist where it runs.
-	file := filepath.Join(t.TempDir(), "gatehouse.service")
+	file := filepath.Join(tempDir(t), "gatehouse.service")
 	if err := os.WriteFile(file, []byte(strings.ReplaceAll(unit, "/usr/local/bin/gatehouse", binary)), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 // permissions, through the real API client.
 func TestExamineApps(t *testing.T) {
 	w := newGitHub(t)
-	dir := t.TempDir()
+	dir := tempDir(t)
 	w.configure(dir, gitOfShop, "operations: [scm.comment]\n")
 	if err := os.Mkdir(filepath.Join(dir, "bundles"), 0o755); err != nil {
 		t.Fatal(err)

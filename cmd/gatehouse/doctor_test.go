@@ -15,7 +15,7 @@ import (
 // kernel writes files as /proc and /sys have them.
 func kernel(t *testing.T, files map[string]string) string {
 	t.Helper()
-	root := t.TempDir()
+	root := tempDir(t)
 	for name, text := range files {
 		path := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -89,7 +89,7 @@ func TestDoctorUnit(t *testing.T) {
 		"no_delegation": {func(s string) string { return strings.Replace(s, "Delegate=yes", "", 1) }, "", []string{"unit fail"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "gatehouse.service")
+			path := filepath.Join(tempDir(t), "gatehouse.service")
 			if err := os.WriteFile(path, []byte(c.change(string(unit))), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -106,20 +106,20 @@ func TestDoctorUnit(t *testing.T) {
 			}
 		})
 	}
-	if got := levelsOf(checkUnit(filepath.Join(t.TempDir(), "none"))); !slices.Equal(got, []string{"unit warn"}) {
+	if got := levelsOf(checkUnit(filepath.Join(tempDir(t), "none"))); !slices.Equal(got, []string{"unit warn"}) {
 		t.Errorf("without a unit: %v", got)
 	}
 }
 
 // TestDoctorDisk: the kinds of disk that are not one.
 func TestDoctorDisk(t *testing.T) {
-	if got := checkDisk(filepath.Join(t.TempDir(), "not", "there", "yet")); len(got) != 1 || got[0].Level == levelFail {
+	if got := checkDisk(filepath.Join(tempDir(t), "not", "there", "yet")); len(got) != 1 || got[0].Level == levelFail {
 		t.Errorf("a folder that is not there yet: %+v", got)
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED: the rest mounts, and a mount needs root")
 	}
-	dir := t.TempDir()
+	dir := tempDir(t)
 	if err := unix.Mount("gatehouse-test", dir, "tmpfs", 0, "size=16m"); err != nil {
 		t.Skipf("SKIPPED: no tmpfs to be had here: %v", err)
 	}
@@ -152,7 +152,7 @@ func TestDoctorAsService(t *testing.T) {
 	if _, err := initNode(dir, "test.gatehouse.example/node-1"); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(binary, "-c", filepath.Join(dir, "gatehouse.yaml"), "doctor", "--as-service", "-o", "ndjson").CombinedOutput()
+	out, err := hear(t, exec.Command(binary, "-c", filepath.Join(dir, "gatehouse.yaml"), "doctor", "--as-service", "-o", "ndjson")).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

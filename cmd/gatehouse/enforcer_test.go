@@ -71,7 +71,7 @@ func exits(t *testing.T) (*doors, *[]receipts.Change) {
 	var mu sync.Mutex
 	var changes []receipts.Change
 	return &doors{
-		host: host, up: up, modules: &modules{dir: filepath.Join(t.TempDir(), "modules")}, log: slog.New(slog.DiscardHandler),
+		host: host, up: up, modules: &modules{dir: filepath.Join(tempDir(t), "modules")}, log: slog.New(slog.DiscardHandler),
 		control: func(_ context.Context, r receipts.Receipt) (receipts.Hash, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -108,11 +108,7 @@ func enforcerOf(ref, params string) bundle.Enforcer {
 
 func (d *doors) opened(t *testing.T, b *bundle.Bundle) (*openDoor, error) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "door") // t.TempDir is too long for a socket's path
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := shortDir(t, "door")
 	door, err := d.Open(t.Context(), gatekeeper.DoorSpec{Session: "s1", Bundle: b, Policy: []byte(`{"bundle":"b","digest":"00","egress":[],"models":[],"operations":[],"telemetry":[]}`), Dir: dir})
 	if err != nil {
 		return nil, err
@@ -237,7 +233,7 @@ func hardWorld(t *testing.T, enforcer func(dir string) string) (good, evil *outs
 		return s
 	}
 	good, evil = site("api.good.test", "93.184.216.34"), site("evil.test", "93.184.216.40")
-	dir = t.TempDir()
+	dir = tempDir(t)
 	upstreams, err := json.Marshal(w.Upstreams())
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +249,7 @@ func hardWorld(t *testing.T, enforcer func(dir string) string) (good, evil *outs
 func addModule(t *testing.T, dir, file string, flags ...string) string {
 	t.Helper()
 	args := append([]string{"-c", filepath.Join(dir, "gatehouse.yaml"), "enforcer", "add", file}, flags...)
-	out, err := exec.CommandContext(t.Context(), binary, args...).Output()
+	out, err := hear(t, exec.CommandContext(t.Context(), binary, args...)).Output()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -264,9 +260,9 @@ func addModule(t *testing.T, dir, file string, flags ...string) string {
 // bytes of its receipts.
 func recorded(t *testing.T, dir, script string) (printed, exported string) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "receipts.gh")
-	out, _ := exec.CommandContext(t.Context(), binary, "-c", filepath.Join(dir, "gatehouse.yaml"), "run", "--dev", "-b", filepath.Join(dir, "bundle.yaml"),
-		"--mode", "hard", "--receipts", file, "--", "/bin/sh", "-c", script).CombinedOutput()
+	file := filepath.Join(tempDir(t), "receipts.gh")
+	out, _ := hear(t, exec.CommandContext(t.Context(), binary, "-c", filepath.Join(dir, "gatehouse.yaml"), "run", "--dev", "-b", filepath.Join(dir, "bundle.yaml"),
+		"--mode", "hard", "--receipts", file, "--", "/bin/sh", "-c", script)).CombinedOutput()
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -86,7 +86,7 @@ func TestFirstSteps(t *testing.T) {
 	sh := func(line string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), "/bin/bash", "-euc", line)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
-		out, err := cmd.CombinedOutput()
+		out, err := hear(t, cmd).CombinedOutput()
 		return string(out), err
 	}
 	for _, step := range steps {
@@ -113,7 +113,7 @@ func TestFirstSteps(t *testing.T) {
 			write(t, filepath.Join(node, "gatehouse.yaml"), text+fmt.Sprintf("\nlisten: {hooks: %q, operator: %q, private: %q}\ndev:", listen...)+dev)
 			out, err = sh(line)
 		case step == "gatehouse serve":
-			serve := exec.Command(binary, "serve", "--dev")
+			serve := hear(t, exec.Command(binary, "serve", "--dev"))
 			serve.Dir = node
 			var log bytes.Buffer
 			serve.Stdout, serve.Stderr = &log, &log

@@ -57,11 +57,7 @@ func TestReplacePolicy(t *testing.T) {
 	}
 	first := version("{host: a.test, up: 2MiB}, {host: b.test}")
 	rec := &keptRecorder{}
-	dir, err := os.MkdirTemp("", "door")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := shortDir(t, "door")
 	opened, err := d.Open(t.Context(), gatekeeper.DoorSpec{Session: "s1", Bundle: first, Digest: first.Digest(), Policy: compiled(first), Recorder: rec, Dir: dir})
 	if err != nil {
 		t.Fatal(err)

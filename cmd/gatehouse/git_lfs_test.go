@@ -54,7 +54,7 @@ func TestLFSInside(t *testing.T) {
 			_, _ = rw.Write(objects[oid])
 		}
 	}
-	dir := t.TempDir()
+	dir := tempDir(t)
 	w.configure(dir, gitOfShop, "")
 	out, res := runInside(t, dir, "hard", `set -e
 git lfs install --skip-repo

@@ -41,7 +41,7 @@ echo tried
 	for _, mode := range []string{"hard", "shadow"} {
 		t.Run("EG-80_"+mode, func(t *testing.T) {
 			w := newGitHub(t)
-			dir := t.TempDir()
+			dir := tempDir(t)
 			w.configure(dir, gitOfShop, "egress:\n  - {host: api.good.test, methods: [GET, POST, DELETE], paths: [\"/**\"], connection: github-main}\n")
 			out, res := runInside(t, dir, mode, script)
 			if !strings.Contains(out, "cloned") || !strings.Contains(out, "tried") || strings.Contains(out, "ANSWERED") || strings.Contains(out, "README of acme/other") {

@@ -25,15 +25,15 @@ func TestStaticInside(t *testing.T) {
 	} {
 		t.Run("M-11_"+provider, func(t *testing.T) {
 			w := newGitHub(t)
-			const canary = "glpat-canary0123456789"
+			canary := unique("static", "glpat-canary")
 			w.forge = func(rw http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Authorization") != "Bearer "+canary {
 					t.Errorf("the API was asked under %q", r.Header.Get("Authorization"))
 				}
 				fmt.Fprint(rw, `[{"title":"an issue of the shop"}]`)
 			}
-			w.static, w.live["glpat-canary0123456789"] = true, gitHubTok{}
-			dir := t.TempDir()
+			w.static, w.live[canary] = true, gitHubTok{}
+			dir := tempDir(t)
 			upstreams, err := json.Marshal(w.Upstreams())
 			if err != nil {
 				t.Fatal(err)

@@ -46,10 +46,12 @@ type gitHub struct {
 	rest   map[string]http.HandlerFunc
 	static bool                 // a live token may do everything
 	wider  func(map[string]any) // changes the answer to a request for a token
-	prefix string               // of tokens, "" = ghs_canary
-	asked  []string             // paths at the host
-	large  http.HandlerFunc     // Git LFS, under any live token for the repository
-	forge  http.HandlerFunc     // an API beside the repositories
+	prefix string               // of tokens, "" = ghs_canary and what is the world's own
+	own    string
+	told   bool             // whoever is inside knows the tokens: the test says so
+	asked  []string         // paths at the host
+	large  http.HandlerFunc // Git LFS, under any live token for the repository
+	forge  http.HandlerFunc // an API beside the repositories
 }
 
 type gitHubTok struct {
@@ -66,9 +68,9 @@ func newGitHub(t *testing.T) *gitHub {
 		t.Fatal(err)
 	}
 	t.Cleanup(base.Close)
-	w := &gitHub{World: base, t: t, root: t.TempDir(), ids: maps.Clone(gitHubIDs), live: map[string]gitHubTok{}, rest: map[string]http.HandlerFunc{}}
+	w := &gitHub{World: base, t: t, root: tempDir(t), own: rand.Text(), ids: maps.Clone(gitHubIDs), live: map[string]gitHubTok{}, rest: map[string]http.HandlerFunc{}}
 	for name := range gitHubIDs {
-		work, bare := t.TempDir(), filepath.Join(w.root, name+".git")
+		work, bare := tempDir(t), filepath.Join(w.root, name+".git")
 		write(t, filepath.Join(work, "README"), "README of "+name+"\n")
 		for _, args := range [][]string{
 			{"-C", work, "init", "-q", "-b", "main"}, {"-C", work, "add", "."},
@@ -156,7 +158,10 @@ func (w *gitHub) serveAPI(rw http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.n++
-		token := fmt.Sprintf("%s%032d", cmp.Or(w.prefix, "ghs_canary"), w.n)
+		token := fmt.Sprintf("%s%032d", cmp.Or(w.prefix, "ghs_canary"+w.own), w.n)
+		if !w.told {
+			known("minted "+token, []byte(token))
+		}
 		w.bodies = append(w.bodies, fmt.Sprintf("%v %v", asked.IDs, asked.Permissions))
 		w.live[token] = gitHubTok{fmt.Sprint(asked.IDs[0]), asked.Permissions}
 		rw.WriteHeader(http.StatusCreated)
@@ -251,7 +256,7 @@ func TestGitInside(t *testing.T) {
 		t.Skip("short: starts sandboxes")
 	}
 	w := newGitHub(t)
-	dir := t.TempDir()
+	dir := tempDir(t)
 	w.configure(dir, gitOfShop, "")
 	out, res := runInside(t, dir, "hard", `set -e
 git clone -q git@git.good.test:acme/shop.git
@@ -321,7 +326,7 @@ func TestOperationsInside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir := tempDir(t)
 	w.configure(dir, gitOfShop, "operations: [scm.comment, scm.run.logs]\n")
 	out, res := runInside(t, dir, "hard", `
 call() { curl -sS -H "Idempotency-Key: $1" -d "$3" http://gatehouse.internal/agent/v1/operations/$2; }
@@ -365,7 +370,7 @@ func TestCheckout(t *testing.T) {
 		t.Skip("short: starts sandboxes")
 	}
 	w := newGitHub(t)
-	dir := t.TempDir()
+	dir := tempDir(t)
 	w.configure(dir, gitOfShop, "")
 	path := filepath.Join(dir, "bundle.yaml")
 	source, err := os.ReadFile(path)
@@ -517,7 +522,7 @@ func TestPullThroughTheAPI(t *testing.T) {
 		"unlisted": {"[scm.comment]", "operation_not_listed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir := tempDir(t)
 			w.configure(dir, gitOfShop, "operations: "+c.operations+"\negress:\n  - {host: api.good.test, methods: [GET, POST], paths: [/api/graphql, /graphql], connection: github-main}\n")
 			out, res := runInside(t, dir, "hard", `curl -sS -H 'Content-Type: application/json' https://api.good.test/graphql -d '{"query":"mutation m($input:CreatePullRequestInput!){createPullRequest(input:$input){pullRequest{id url}}}","variables":{"input":{"repositoryId":"R_1","headRefName":"gatehouse/one","baseRefName":"main","title":"x","body":"y"}}}'`)
 			if !strings.Contains(out, c.want) || res.Exit != receipts.ExitComplete {

@@ -27,7 +27,7 @@ func TestWiderGrant(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newGitHub(t)
 			w.wider = wider
-			dir := t.TempDir()
+			dir := tempDir(t)
 			w.configure(dir, gitOfShop, "")
 			out, res := runInside(t, dir, "hard", `git ls-remote "$GATEHOUSE_REPOSITORY" && echo answered`)
 			if !strings.Contains(out, "credential_unavailable") || strings.Contains(out, "answered") || strings.Contains(out, "ghs_canary") {
@@ -67,14 +67,14 @@ T=` + prefix + `; curl -sS "https://${T}` + number + `.good.test/" || echo no su
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newGitHub(t)
-			w.prefix = prefix
+			w.prefix, w.told = prefix, true
 			w.rest["GET /repos/acme/shop"] = echo
 			w.rest["GET /repos/acme/shop/issues/7/comments"] = func(rw http.ResponseWriter, _ *http.Request) { fmt.Fprint(rw, "[]") }
 			w.rest["POST /repos/acme/shop/issues/7/comments"] = func(rw http.ResponseWriter, r *http.Request) {
 				rw.WriteHeader(http.StatusCreated)
 				echo(rw, r)
 			}
-			dir := t.TempDir()
+			dir := tempDir(t)
 			w.configure(dir, gitOfShop, c.more)
 			out, export, res := runExported(t, dir, "hard", c.script)
 			if len(w.minted()) == 0 || len(w.alive()) != 0 {

@@ -26,7 +26,8 @@ import (
 // registry's tokens gets, with the node stopped and with the node running. Each
 // request is a receipt of the control chain.
 func TestImagePull(t *testing.T) {
-	const host, tokens, key = "registry.example.com", "tokens.example.com", "canary_of_a_registry_key"
+	const host, tokens = "registry.example.com", "tokens.example.com"
+	key, short := unique("registry", "canary_of_a_registry"), unique("minted for a registry", "short-lived-canary-")
 	img, err := random.Image(500, 2)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +55,7 @@ func TestImagePull(t *testing.T) {
 		switch auth := r.Header.Get("Authorization"); {
 		case strings.HasPrefix(auth, "Basic"):
 			t.Error("IM-05: the registry got the credential of its tokens' host")
-		case auth != "Bearer short-lived":
+		case auth != "Bearer "+short:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="https://`+tokens+`/token",service="registry"`)
 			w.WriteHeader(http.StatusUnauthorized)
 		default:
@@ -68,7 +69,7 @@ func TestImagePull(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		_, _ = io.WriteString(w, `{"token":"short-lived"}`)
+		_, _ = fmt.Fprintf(w, `{"token":%q}`, short)
 	})); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ dev: {upstreams: %s, dns: %q, ca: ca.pem}
 	n.start()
 	pulled() // by the node
 	n.stop()
-	if _, err := image.NewStore(n.path("state", imagesFolder), t.TempDir()).Rootfs(t.Context(), want); err != nil {
+	if _, err := image.NewStore(n.path("state", imagesFolder), tempDir(t)).Rootfs(t.Context(), want); err != nil {
 		t.Error(err)
 	}
 	asked, told := map[string]int{}, 0

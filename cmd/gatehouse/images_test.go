@@ -68,7 +68,7 @@ session:
 `)
 	}
 	run := func() (string, int) {
-		cmd := exec.CommandContext(t.Context(), binary, "-c", filepath.Join(dir, "gatehouse.yaml"), "run", "-b", filepath.Join(dir, "bundle.yaml"))
+		cmd := hear(t, exec.CommandContext(t.Context(), binary, "-c", filepath.Join(dir, "gatehouse.yaml"), "run", "-b", filepath.Join(dir, "bundle.yaml")))
 		out, _ := cmd.CombinedOutput()
 		return string(out), cmd.ProcessState.ExitCode()
 	}

@@ -13,7 +13,7 @@ func TestInboxOnlyHere(t *testing.T) {
 	for provider, want := range map[string]bool{"local": true, "oci": true, "remote": false, "openinspect": false} {
 		b := &bundle.Bundle{Operations: []string{"scm.run.logs"}}
 		b.Session.Provider = provider
-		box, inside, err := inboxOf(gatekeeper.DoorSpec{Bundle: b, Dir: t.TempDir()})
+		box, inside, err := inboxOf(gatekeeper.DoorSpec{Bundle: b, Dir: tempDir(t)})
 		if err != nil || (box != nil) != want || (len(inside.Mounts) == 1) != want {
 			t.Errorf("%s: %v, %+v, %v", provider, box, inside, err)
 		}

@@ -93,7 +93,7 @@ func TestJourney(t *testing.T) {
 		n.settled(id)
 		return id
 	}
-	logins := t.TempDir()
+	logins := tempDir(t)
 	walk := func(way, stage string) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)

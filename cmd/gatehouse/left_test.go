@@ -12,7 +12,7 @@ import (
 // TestLeftDisturbsNobody: an agent's package.publish looks for a file while the
 // node takes a delivery; what is half-written then is no crash's.
 func TestLeftDisturbsNobody(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "blobs")
+	dir := filepath.Join(tempDir(t), "blobs")
 	store, err := blob.Open(dir)
 	if err != nil {
 		t.Fatal(err)

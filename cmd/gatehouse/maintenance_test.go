@@ -111,6 +111,7 @@ func TestBackup(t *testing.T) {
 	}
 
 	oldRoot := strings.TrimSpace(n.gatehouse(exitOK, "receipts", "root"))
+	stateCopied(n.path("lost"), n.path("state"))
 	if err := os.Rename(n.path("state"), n.path("lost")); err != nil {
 		t.Fatal(err)
 	}
@@ -166,6 +167,7 @@ func TestRestoreRefusesDamage(t *testing.T) {
 	n.settled(n.deliver(quiet(1), quiet(2))...)
 	n.gatehouse(exitOK, "backup", n.path("copy"))
 	n.stop()
+	stateCopied(n.path("lost"), n.path("state"))
 	if err := os.Rename(n.path("state"), n.path("lost")); err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +262,7 @@ func TestForeignStream(t *testing.T) {
 	n.start()
 	n.settled(n.deliver(quiet(1))...)
 	n.stop()
-	other := t.TempDir() // another node of the same name, with another log
+	other := tempDir(t) // another node of the same name, with another log
 	keys, err := notary.NewKeys("mallory.example/node-1")
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func TestMCPInside(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("NOT TESTED on this machine: no curl")
 	}
-	client := filepath.Join(t.TempDir(), "mcpclient")
+	client := filepath.Join(tempDir(t), "mcpclient")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", client, "./testdata/mcpclient")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

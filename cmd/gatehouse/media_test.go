@@ -35,7 +35,7 @@ func newBlockDisk(t *testing.T, dir string) *blockDisk {
 			t.Skipf("SKIPPED: a disk that breaks needs %s: %v", tool, err)
 		}
 	}
-	image := filepath.Join(t.TempDir(), "disk.img")
+	image := filepath.Join(tempDir(t), "disk.img")
 	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 512<<20)); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestDiskBreaks(t *testing.T) {
 // verifyCode is the exit code of `receipts verify` over all.gh.
 func verifyCode(t *testing.T, n *liveNode, root string) int {
 	t.Helper()
-	cmd := exec.Command(binary, "receipts", "verify", n.path("all.gh"), "--root", root)
+	cmd := hear(n.t, exec.Command(binary, "receipts", "verify", n.path("all.gh"), "--root", root))
 	out, err := cmd.CombinedOutput()
 	if err != nil && !errors.As(err, new(*exec.ExitError)) {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // TestStaticHosts is M-11 in the wiring: a GitHub connection with one credential
 // of its own is known as such, and one with an App is not.
 func TestStaticHosts(t *testing.T) {
-	dir := t.TempDir()
+	dir := tempDir(t)
 	if _, err := initNode(dir, "test.gatehouse.example/node-1"); err != nil {
 		t.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func TestStaticHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "app.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
-	write(t, filepath.Join(dir, "pat"), "github_pat_canary")
+	write(t, filepath.Join(dir, "pat"), unique("pat", "github_pat_canary"))
 	for name, c := range map[string]struct {
 		credential string
 		static     bool
@@ -48,7 +48,7 @@ sandbox: {unlimited: accepted}
 				t.Fatal(err)
 			}
 			defer up.Close()
-			m, err := newGits(parts{cfg: cfg, state: state{dir: t.TempDir()}, up: up, inject: injectors{}, log: slog.New(slog.DiscardHandler)})
+			m, err := newGits(parts{cfg: cfg, state: state{dir: tempDir(t)}, up: up, inject: injectors{}, log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -302,9 +302,9 @@ models:
   - {connection: bedrock-main, allow: ["claude-sonnet-*"], max_output_tokens: 1000}
 spend: {limit: 1.00 USD}
 `)
-			cmd := exec.CommandContext(t.Context(), binary, "-c", filepath.Join(dir, "gatehouse.yaml"),
+			cmd := hear(t, exec.CommandContext(t.Context(), binary, "-c", filepath.Join(dir, "gatehouse.yaml"),
 				"run", "--dev", "-b", filepath.Join(dir, "bundle.yaml"), "--mode", "hard", "--receipts", filepath.Join(dir, "out.gh"), "--",
-				"/bin/sh", "-c", "echo it ran; curl -sS https://api.anthropic.com/ https://bedrock-runtime.eu-west-1.amazonaws.com/")
+				"/bin/sh", "-c", "echo it ran; curl -sS https://api.anthropic.com/ https://bedrock-runtime.eu-west-1.amazonaws.com/"))
 			out, err := cmd.CombinedOutput()
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != exitNegative || !strings.Contains(string(out), string(problem.ConnectionUnmediated)) || strings.Contains(string(out), "it ran") {

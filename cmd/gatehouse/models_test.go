@@ -23,7 +23,10 @@ import (
 )
 
 // modelKey is a credential that must never enter a sandbox.
-const modelKey = "sk-ant-api03-CANARY0123456789abcdefghijklmnop"
+var modelKey = unique("model", "sk-ant-api03-CANARY")
+
+// accessToken is what a model's credential is changed for.
+var accessToken = unique("minted access token", "ya29.CANARY-")
 
 // modelFakes are counting providers.
 type modelFakes struct {
@@ -69,7 +72,7 @@ func (f *modelFakes) handle(w http.ResponseWriter, r *http.Request) {
 		event("message_stop", `{"type":"message_stop"}`)
 	case path == "/token": // a service account's assertion for an access token
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"access_token":"ya29.CANARY-0123456789","token_type":"Bearer","expires_in":3600}`)
+		fmt.Fprintf(w, `{"access_token":%q,"token_type":"Bearer","expires_in":3600}`, accessToken)
 	case strings.HasSuffix(path, "/chat/completions"):
 		if !ask.Stream {
 			w.Header().Set("Content-Type", "application/json")
@@ -141,7 +144,7 @@ func modelWorld(t *testing.T) (*modelFakes, string) {
 			t.Fatal(err)
 		}
 	}
-	dir := t.TempDir()
+	dir := tempDir(t)
 	upstreams, err := json.Marshal(base.Upstreams())
 	if err != nil {
 		t.Fatal(err)

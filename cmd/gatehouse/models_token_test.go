@@ -24,6 +24,7 @@ func TestVertexCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(world.Close)
+	refresh, own, theirs := unique("refresh", "refresh-CANARY-"), unique("minted own", "ya29.own-"), unique("minted theirs", "ya29.theirs-")
 	var mu sync.Mutex
 	var steps []string
 	step := func(format string, args ...any) {
@@ -36,7 +37,7 @@ func TestVertexCredentials(t *testing.T) {
 			b, _ := io.ReadAll(r.Body)
 			form, _ := url.ParseQuery(string(b))
 			switch {
-			case form.Get("refresh_token") == "refresh-CANARY-0123456789":
+			case form.Get("refresh_token") == refresh:
 				step("refresh")
 			case strings.HasSuffix(form.Get("grant_type"), "jwt-bearer") && strings.Count(form.Get("assertion"), ".") == 2:
 				step("assertion")
@@ -46,12 +47,12 @@ func TestVertexCredentials(t *testing.T) {
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprint(w, `{"access_token":"ya29.own-0123456789","token_type":"Bearer","expires_in":3600}`)
+			fmt.Fprintf(w, `{"access_token":%q,"token_type":"Bearer","expires_in":3600}`, own)
 		},
 		iamHost: func(w http.ResponseWriter, r *http.Request) {
 			step("impersonate %s as %s", r.URL.Path, r.Header.Get("Authorization"))
 			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprint(w, `{"accessToken":"ya29.theirs-0123456789","expireTime":"2099-01-01T00:00:00Z"}`)
+			fmt.Fprintf(w, `{"accessToken":%q,"expireTime":"2099-01-01T00:00:00Z"}`, theirs)
 		},
 		"europe-west1-aiplatform.googleapis.com": func(_ http.ResponseWriter, r *http.Request) {
 			step("ask as %s", r.Header.Get("Authorization"))
@@ -62,10 +63,10 @@ func TestVertexCredentials(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dir := t.TempDir()
+	dir := tempDir(t)
 	write(t, filepath.Join(dir, "ca.pem"), string(world.CA()))
 	write(t, filepath.Join(dir, "service.json"), serviceAccount(t))
-	write(t, filepath.Join(dir, "person.json"), `{"type":"authorized_user","client_id":"c","client_secret":"s","refresh_token":"refresh-CANARY-0123456789"}`)
+	write(t, filepath.Join(dir, "person.json"), `{"type":"authorized_user","client_id":"c","client_secret":"s","refresh_token":"`+refresh+`"}`)
 	write(t, filepath.Join(dir, "program.json"), `{"type":"external_account","audience":"a","subject_token_type":"t","token_url":"https://evil.test/","credential_source":{"executable":{"command":"touch pwned"}}}`)
 	write(t, filepath.Join(dir, "elsewhere.json"), strings.Replace(serviceAccount(t), "oauth2.googleapis.com", "evil.test", 1))
 	const conn = `  - {name: %s, kind: model, provider: vertex-anthropic, project: acme-prod, location: europe-west1, credential: "${file:%s}"%s}` + "\n"
@@ -74,11 +75,11 @@ func TestVertexCredentials(t *testing.T) {
 		fmt.Sprintf(conn, "becomes", "service.json", ", impersonate: agents@acme-prod.iam.gserviceaccount.com")+
 		fmt.Sprintf(conn, "program", "program.json", "")+fmt.Sprintf(conn, "elsewhere", "elsewhere.json", ""))
 	for name, want := range map[string][]string{
-		"service": {"assertion", "ask as Bearer ya29.own-0123456789"},
-		"person":  {"refresh", "ask as Bearer ya29.own-0123456789"},
+		"service": {"assertion", "ask as Bearer " + own},
+		"person":  {"refresh", "ask as Bearer " + own},
 		"becomes": {
-			"assertion", "impersonate /v1/projects/-/serviceAccounts/agents@acme-prod.iam.gserviceaccount.com:generateAccessToken as Bearer ya29.own-0123456789",
-			"ask as Bearer ya29.theirs-0123456789",
+			"assertion", "impersonate /v1/projects/-/serviceAccounts/agents@acme-prod.iam.gserviceaccount.com:generateAccessToken as Bearer " + own,
+			"ask as Bearer " + theirs,
 		},
 		"program":   nil, // it may name a program to run
 		"elsewhere": nil, // or a place to send an assertion to
@@ -87,7 +88,7 @@ func TestVertexCredentials(t *testing.T) {
 			mu.Lock()
 			steps = nil
 			mu.Unlock()
-			cmd := exec.CommandContext(t.Context(), binary, "-c", filepath.Join(dir, "gatehouse.yaml"), "model", "test", name, "--dev")
+			cmd := hear(t, exec.CommandContext(t.Context(), binary, "-c", filepath.Join(dir, "gatehouse.yaml"), "model", "test", name, "--dev"))
 			cmd.Dir = dir
 			out, err := cmd.CombinedOutput()
 			mu.Lock()

@@ -109,7 +109,7 @@ func TestNeighbours(t *testing.T) {
 	public, private := netip.MustParseAddr("93.184.216.130"), netip.MustParseAddr("10.0.0.1")
 	w.DNS.Answer("mixed.test", public, private)
 	w.DNS.Flip("flip.test", []netip.Addr{private}, []netip.Addr{netip.MustParseAddr("169.254.169.254")})
-	dir := t.TempDir()
+	dir := tempDir(t)
 	w.configure(dir, gitOfShop, `egress: [{host: listed.test, methods: [GET, POST], paths: ["/v1/**"]}, {host: mixed.test}, {host: flip.test}]
 `)
 	var names []string

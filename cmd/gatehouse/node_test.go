@@ -48,16 +48,7 @@ func newLiveNode(t testing.TB, config string, bundles ...string) *liveNode {
 
 func nodeDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "gatehouse-node-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("left behind: %v", err)
-		}
-	})
-	return dir
+	return shortDir(t, "gatehouse-node-")
 }
 
 // newLiveNodeOn is newLiveNode in a folder that the caller made.
@@ -72,6 +63,7 @@ func newNamedNode(t testing.TB, dir, name, config string, bundles ...string) *li
 	var err error
 	n := &liveNode{t: t, dir: dir}
 	t.Cleanup(func() {
+		n.look(true)
 		n.kill()
 		if t.Failed() {
 			if b, err := os.ReadFile(n.path("log")); err == nil {
@@ -149,6 +141,7 @@ func (n *liveNode) launch() {
 	argv := append(append(append([]string{}, n.pre...), binary, "-c", n.path("gatehouse.yaml"), "serve"), n.args...)
 	n.cmd = exec.Command(argv[0], argv[1:]...)
 	n.cmd.Stdout, n.cmd.Stderr = log, log
+	learn(n.path("gatehouse.yaml"))
 	if err := n.cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
@@ -173,6 +166,7 @@ func (n *liveNode) kill() {
 // stop is an orderly end, which must be one.
 func (n *liveNode) stop() {
 	n.t.Helper()
+	n.look(false)
 	_ = n.cmd.Process.Signal(syscall.SIGTERM)
 	n.ended()
 }
@@ -313,7 +307,10 @@ func (n *liveNode) gatehouse(want int, args ...string) string {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, append([]string{"-c", n.path("gatehouse.yaml")}, args...)...)
+	if len(args) == 2 && args[0] == "backup" {
+		backedUp(args[1], n.path("state"))
+	}
+	cmd := hear(n.t, exec.CommandContext(ctx, binary, append([]string{"-c", n.path("gatehouse.yaml")}, args...)...))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()

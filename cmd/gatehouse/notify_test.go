@@ -173,7 +173,7 @@ func TestFirstRefusalIsMailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	nt := notary.New(notary.Options{Node: "n1", Keys: keys})
-	j, err := journal.Open(t.TempDir(), journal.Options{Seal: nt.Seal, PrivateKey: keys.NodeKey().Reveal()})
+	j, err := journal.Open(tempDir(t), journal.Options{Seal: nt.Seal, PrivateKey: keys.NodeKey().Reveal()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestFirstRefusalIsMailed(t *testing.T) {
 // written loads a configuration from a file.
 func written(t *testing.T, yaml string) (*config.Config, error) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "gatehouse.yaml")
+	path := filepath.Join(tempDir(t), "gatehouse.yaml")
 	if err := os.WriteFile(path, []byte(yaml), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ session:
 egress: [{host: public.good.test}]
 `)
 			n.write("ca.pem", string(world.CA()))
-			n.write("otlp.key", "CANARY-otlp-0123456789\n")
+			n.write("otlp.key", traceKey+"\n")
 			n.args = []string{"--dev"}
 			n.start()
 			ids := n.deliver(failure(1))
@@ -119,7 +119,7 @@ egress: [{host: public.good.test}]
 				t.Error("content is in a trace")
 			}
 			for _, k := range c.keys {
-				if k != "/v1/traces Bearer CANARY-otlp-0123456789" {
+				if k != "/v1/traces Bearer "+traceKey {
 					t.Errorf("a report under %q", k)
 				}
 			}
@@ -143,7 +143,7 @@ func TestRunTraces(t *testing.T) {
 	}
 	dir := nodeDir(t)
 	write(t, filepath.Join(dir, "ca.pem"), string(world.CA()))
-	write(t, filepath.Join(dir, "otlp.key"), "CANARY-otlp-0123456789\n")
+	write(t, filepath.Join(dir, "otlp.key"), traceKey+"\n")
 	write(t, filepath.Join(dir, "gatehouse.yaml"), strings.Replace(worldConfig(world), "dev: {", "dev: {ca: ca.pem, ", 1)+fmt.Sprintf(`sandbox: {unlimited: accepted}
 connections:
   - {name: traces-main, kind: telemetry, provider: otlp, host: %s, scheme: bearer, credential: "${file:otlp.key}"}

@@ -32,8 +32,8 @@ func pausedNode(t *testing.T) {
 	root := strings.TrimSpace(one.gatehouse(exitOK, "receipts", "root"))
 
 	watching := make(chan watchEnd, 1)
-	seen := filepath.Join(t.TempDir(), "seen.note")
-	cmd := exec.CommandContext(t.Context(), binary, "-c", one.path("gatehouse.yaml"), "receipts", "watch", "--root", root, "--every", "100ms", "--max-age", "45s", "--keep", seen)
+	seen := filepath.Join(tempDir(t), "seen.note")
+	cmd := hear(t, exec.CommandContext(t.Context(), binary, "-c", one.path("gatehouse.yaml"), "receipts", "watch", "--root", root, "--every", "100ms", "--max-age", "45s", "--keep", seen))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {
@@ -63,7 +63,7 @@ func pausedNode(t *testing.T) {
 	})
 	// Nobody opens the paused node's journal, on other ports either.
 	var taken bytes.Buffer
-	again := exec.CommandContext(t.Context(), binary, "-c", one.elsewhere(), "serve")
+	again := hear(t, exec.CommandContext(t.Context(), binary, "-c", one.elsewhere(), "serve"))
 	again.Stdout, again.Stderr = &taken, &taken
 	if err := again.Run(); err == nil || !strings.Contains(taken.String(), "journal_locked") {
 		t.Errorf("a second process on the same state: %v\n%s", err, taken.String())

@@ -9,7 +9,7 @@ import (
 // TestTouches: SB-05, M-03. A bundle's mount must not show a session what the
 // node keeps from it.
 func TestTouches(t *testing.T) {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
+	dir, err := filepath.EvalSymlinks(tempDir(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -152,7 +152,7 @@ func TestExamples(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), binary, "-c", "gatehouse.yaml", "bundle", "lint", name)
+			cmd := hear(t, exec.CommandContext(t.Context(), binary, "-c", "gatehouse.yaml", "bundle", "lint", name))
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "GATEHOUSE_GITHUB_SECRET=0123456789abcdef0123456789abcdef", "ANTHROPIC_KEY=a", "OPENAI_KEY=o", "GEMINI_KEY=g", "GITHUB_APP_KEY="+string(key))
 			if out, err := cmd.CombinedOutput(); err != nil {
@@ -165,7 +165,7 @@ func TestExamples(t *testing.T) {
 // appKey writes the key of an App that nobody has.
 func appKey(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
+	dir := tempDir(t)
 	newGitHub(t).connect(dir)
 	return filepath.Join(dir, "app.pem")
 }
@@ -253,7 +253,7 @@ func (w *agentWorld) example(name string) string {
 
 func (w *agentWorld) run(args ...string) (string, int) {
 	w.t.Helper()
-	cmd := exec.CommandContext(w.t.Context(), binary, append([]string{"-c", filepath.Join(w.dir, "gatehouse.yaml")}, args...)...)
+	cmd := hear(w.t, exec.CommandContext(w.t.Context(), binary, append([]string{"-c", filepath.Join(w.dir, "gatehouse.yaml")}, args...)...))
 	cmd.Dir = w.dir
 	out, _ := cmd.CombinedOutput()
 	return string(out), cmd.ProcessState.ExitCode()

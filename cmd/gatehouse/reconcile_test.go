@@ -37,7 +37,7 @@ type enterprise struct {
 	asked []string // "METHOD path"
 }
 
-const mintedToken = "ghs_canary_of_the_node_itself"
+var mintedToken = unique("minted token of the node itself", "ghs_canary")
 
 func (g *enterprise) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.Method + " " + strings.TrimPrefix(r.URL.Path, "/api/v3")
@@ -101,7 +101,7 @@ func TestAskGitHub(t *testing.T) {
 	if _, err := world.HTTPS("ghe.example.com", netip.MustParseAddr("93.184.216.50"), ghe); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir := tempDir(t)
 	if _, err := initNode(dir, "test.gatehouse.example/node-1"); err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func newOtherMachine(t testing.TB, dir string, world *outside.World) *otherMachi
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
 	selfSigned(t, remoteHost, at("ca.pem"), at("machine.key"))
-	if err := os.WriteFile(at("remote.token"), []byte(strings.Repeat("remote-token-", 4)), 0o600); err != nil {
+	if err := os.WriteFile(at("remote.token"), []byte(unique("remote", "remote-token-")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	m.args = []string{"--listen", m.listen, "--cert", at("ca.pem"), "--key", at("machine.key"), "--token-file", at("remote.token"), "--dir", m.dir}

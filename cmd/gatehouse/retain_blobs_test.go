@@ -41,7 +41,7 @@ func TestBlobRetention(t *testing.T) {
 	kinds := []journal.Kind{journal.KindEvent, journal.KindReceipt, journal.KindPrivate, journal.KindSnapshot}
 	old := time.Now().Add(-retainWeek)
 	rapid.Check(t, func(r *rapid.T) {
-		dir, err := os.MkdirTemp(t.TempDir(), "")
+		dir, err := os.MkdirTemp(tempDir(t), "")
 		if err != nil {
 			r.Fatal(err)
 		}

@@ -39,7 +39,7 @@ func testMain(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "build gatehouse: %v\n%s", err, out)
 		return 1
 	}
-	return m.Run()
+	return wholeSuite(m)
 }
 
 // TestScript runs every command line of testdata/script; the examples in docs
@@ -48,9 +48,10 @@ func TestScript(t *testing.T) {
 	if testing.Short() && os.Getenv("CI") == "" {
 		t.Log("short: sandboxes still run, they take a second each")
 	}
-	testscript.Run(t, testscript.Params{
+	testscript.RunT(&scripts{T: t}, testscript.Params{
 		Dir: "testdata/script", RequireExplicitExec: true,
 		Setup: func(e *testscript.Env) error {
+			e.T().(*scripts).dir = e.WorkDir
 			// The users that sessions run under must be able to pass through.
 			for dir := e.WorkDir; dir != "/" && dir != os.TempDir(); dir = filepath.Dir(dir) {
 				if err := os.Chmod(dir, 0o711); err != nil {
@@ -95,6 +96,9 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		cmd.Dir = ts.MkAbs(".")
 		out, _ = cmd.CombinedOutput()
 		cancel()
+		for _, hit := range suite.In("what "+strings.Join(args[1:], " ")+" printed", out) {
+			ts.Fatalf("%s", hit)
+		}
 		if pattern.Match(out) {
 			return
 		}

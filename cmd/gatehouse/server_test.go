@@ -19,7 +19,7 @@ func TestServerToLiveOn(t *testing.T) {
 	}
 	_, section, _ := strings.Cut(string(page), "\n## A server to live on\n")
 	section, _, _ = strings.Cut(section, "\n|")
-	dir := t.TempDir()
+	dir := tempDir(t)
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, name := range []string{"bin", "units", "lib"} {
 		if err := os.Mkdir(at(name), 0o700); err != nil {

@@ -27,9 +27,10 @@ import (
 const (
 	linearIssue = "2174add1-f7c8-44e3-bbf3-2d60b5ea8bc9"
 	linearAgent = "8c6d5b6e-7f4a-4a7f-a7a5-1d8f8f2f3c11"
-	serviceKey  = "CANARY-service-0123456789"
 	packageFile = "package 1\n"
 )
+
+var serviceKey = unique("service", "CANARY-service-")
 
 // servicesOutside are the places that operations reach. They keep what they got.
 type servicesOutside struct {
@@ -219,7 +220,7 @@ func TestServicesInside(t *testing.T) {
 		t.Skip("NOT TESTED on this machine: no curl")
 	}
 	o := newServicesOutside(t)
-	client := filepath.Join(t.TempDir(), "mcpclient")
+	client := filepath.Join(tempDir(t), "mcpclient")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", client, "./testdata/mcpclient")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -241,7 +242,7 @@ func TestServicesInside(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "ca.pem"), string(o.CA()))
 	write(t, filepath.Join(dir, "service.key"), serviceKey+"\n")
-	write(t, filepath.Join(dir, "hook.key"), "whsec_"+base64.StdEncoding.EncodeToString([]byte(serviceKey+serviceKey))+"\n")
+	write(t, filepath.Join(dir, "hook.key"), "whsec_"+base64.StdEncoding.EncodeToString([]byte(unique("hook", "hook-")))+"\n")
 	n := newLiveNodeOn(t, dir, fmt.Sprintf(`dev: {upstreams: %s, dns: %q, ca: ca.pem}
 connections:
   - {name: linear-main, kind: tracker, provider: linear, credential: "${file:service.key}"}

@@ -18,7 +18,7 @@ func TestEverySourceIsBuilt(t *testing.T) {
 	t.Setenv("HOOK_WHSEC", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	load := func(endpoints string) *config.Config {
 		t.Helper()
-		file := filepath.Join(t.TempDir(), "gatehouse.yaml")
+		file := filepath.Join(tempDir(t), "gatehouse.yaml")
 		if err := os.WriteFile(file, []byte("endpoints:\n"+endpoints), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,7 @@ func TestTamperStore(t *testing.T) {
 	kept := n.deliver(failure(1), quiet(2), quiet(3))
 	n.settled(kept...)
 	n.stop()
-	earlier := filepath.Join(t.TempDir(), "nats")
+	earlier := filepath.Join(tempDir(t), "nats")
 	if err := os.CopyFS(earlier, os.DirFS(n.path("state", "nats"))); err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,10 +23,10 @@ import (
 )
 
 // Credentials of telemetry connections, which must never enter a sandbox.
-const (
-	traceKey  = "CANARY-otlp-0123456789"
-	fuseKey   = "pk-lf-CANARY-public:sk-lf-CANARY-secret"
-	sentryDSN = "https://cana0123456789abcdef0123456789ab@o1.ingest.good.test/42"
+var (
+	traceKey  = unique("otlp", "CANARY-otlp-")
+	fuseKey   = unique("langfuse public", "pk-lf-CANARY-") + ":" + unique("langfuse secret", "sk-lf-CANARY-")
+	sentryDSN = "https://cana0123" + hex.EncodeToString([]byte(rand.Text())[:12]) + "@o1.ingest.good.test/42"
 )
 
 // telemetryFakes are counting sinks.
@@ -74,7 +76,7 @@ func telemetryWorld(t *testing.T) (*telemetryFakes, string) {
 	if f.evil, err = base.HTTPS("evil.test", netip.MustParseAddr("93.184.216.80"), http.NotFoundHandler()); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir := tempDir(t)
 	tools := func(name string) string {
 		path, err := filepath.Abs(filepath.Join("..", "..", ".tools", name))
 		if err != nil {

@@ -107,7 +107,7 @@ func startRooms(t *testing.T, disk *faultfs.FS, keys *notary.Keys) *rooms {
 	if err := w.n.Start(t.Context(), w.j); err != nil {
 		t.Fatal(err)
 	}
-	if w.blobs, err = blob.Open(filepath.Join(t.TempDir(), "blobs")); err != nil {
+	if w.blobs, err = blob.Open(filepath.Join(tempDir(t), "blobs")); err != nil {
 		t.Fatal(err)
 	}
 	ep, err := endpointOf(config.Endpoint{Name: "main", Source: "github"}, []secret.Value{secret.New(truncateSecret)})
@@ -290,7 +290,7 @@ func (w *rooms) last() (last *receipts.Receipt) {
 func (w *rooms) recover(want foldState) {
 	w.t.Helper()
 	gk, err := gatekeeper.New(gatekeeper.Options{
-		Node: "node-1", Dir: w.t.TempDir(), Journal: w.j, Notary: chains{w.n}, Blobs: w.blobs, Bundles: &memoryKV{}, Log: slog.New(slog.DiscardHandler),
+		Node: "node-1", Dir: tempDir(w.t), Journal: w.j, Notary: chains{w.n}, Blobs: w.blobs, Bundles: &memoryKV{}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		w.t.Fatal(err)

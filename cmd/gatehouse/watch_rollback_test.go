@@ -43,6 +43,7 @@ func TestTamperWatch(t *testing.T) {
 	n.stop()
 	had := leavesOf(t, n.path("state/log/checkpoint"))
 	copied(n.path("state"), earlier)
+	stateCopied(earlier, n.path("state"))
 	n.start()
 	n.settled(n.deliver(failure(2), failure(3), quiet(4), quiet(5), quiet(6))...)
 	// A checkpoint comes once a second, and one that the earlier state has says nothing

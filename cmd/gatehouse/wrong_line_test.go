@@ -32,7 +32,7 @@ func TestWrongLine(t *testing.T) {
 		"connect sentry --stdin":        {"there is no secret on the standard input", "pipe in the one that sentry shows"},
 	} {
 		t.Run(args, func(t *testing.T) {
-			t.Chdir(t.TempDir())
+			t.Chdir(tempDir(t))
 			if strings.HasPrefix(args, "connect sentry") {
 				write(t, "gatehouse.yaml", "endpoints: []\n")
 			}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"gatehouse/enforcers"
+	"gatehouse/internal/leak"
 	"gatehouse/receipts"
 )
 
@@ -194,6 +195,29 @@ type mark struct {
 
 func (in *inside) mark() mark { return mark{in.out.tally(), len(in.rec.all())} }
 
+// leaks searches what came in, and what is kept of it, for the credential in
+// every form: in no row of the matrix it is there.
+func (in *inside) leaks(t *testing.T, got reply, all []decided) {
+	t.Helper()
+	var kept strings.Builder
+	for _, d := range all {
+		b, err := d.Action.Canonical()
+		fmt.Fprintf(&kept, "%s %v %+v\n", b, err, d.Decision)
+	}
+	for where, text := range map[string]string{"the answer": fmt.Sprint(got.header, got.body, got.err), "the receipts": kept.String()} {
+		for _, hit := range secrets.In(where, []byte(text)) {
+			t.Error(hit)
+		}
+	}
+}
+
+// secrets are the credentials of the doors' connections.
+var secrets = func() *leak.Set {
+	s := &leak.Set{}
+	s.Add("credential", []byte(canary))
+	return s
+}()
+
 // expect compares everything that the matrix asks of a step with what came of
 // it: the answer, the newest receipt of the step and its outcome, the
 // connections and bytes that reached the fakes, the questions that reached the
@@ -205,6 +229,7 @@ func (in *inside) expect(t *testing.T, from mark, got reply, w want) {
 		t.Errorf("client saw %d (%v) %s, want %d", got.status, got.err, got.body, w.status)
 	}
 	all := in.rec.all()[from.decisions:]
+	in.leaks(t, got, all)
 	if len(all) == 0 {
 		t.Errorf("no decision was receipted, want %s %q", w.effect, w.code)
 		return
@@ -246,14 +271,14 @@ func (in *inside) expect(t *testing.T, from mark, got reply, w want) {
 			t.Errorf("the DNS was asked for %s, which no decision let pass", q.Name)
 		}
 	}
-	secrets := 0
+	carried := 0
 	for i, r := range in.out.requests(from.tally) {
 		if strings.Contains(fmt.Sprint(r.Header, r.RequestURI, r.Trailer, in.out.bodiesSince(from.tally)[i]), canary) {
-			secrets++
+			carried++
 		}
 	}
-	if secrets != w.secrets {
-		t.Errorf("%d requests carried the credential, want %d", secrets, w.secrets)
+	if carried != w.secrets {
+		t.Errorf("%d requests carried the credential, want %d", carried, w.secrets)
 	}
 	if w.effect == enforcers.Deny && w.secrets > 0 {
 		t.Error("a denied action cannot want a credential") // in shadow neither

@@ -23,6 +23,7 @@ import (
 	"gatehouse/enforcers/model"
 	"gatehouse/enforcers/spend"
 	"gatehouse/enforcers/upstream"
+	"gatehouse/internal/leak"
 	"gatehouse/internal/outside"
 	"gatehouse/internal/secret"
 	"gatehouse/receipts"
@@ -171,6 +172,7 @@ type world struct {
 	socket string
 	roots  *x509.CertPool
 	client *http.Client
+	inside ear // what came in
 }
 
 type setup struct {
@@ -268,7 +270,10 @@ func start(t testing.TB, s setup) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { w.door.Close(enforcers.CodeRevoked) })
+	t.Cleanup(func() {
+		w.door.Close(enforcers.CodeRevoked)
+		w.leaks(s.key)
+	})
 	w.client = w.base()
 	return w
 }
@@ -306,7 +311,56 @@ func (w *world) base() *http.Client {
 		DialContext: func(_ context.Context, _, addr string) (net.Conn, error) { return w.tunnel(addr) },
 	}
 	w.t.Cleanup(t.CloseIdleConnections)
-	return &http.Client{Transport: t}
+	return &http.Client{Transport: heard{t, w}}
+}
+
+// heard keeps what comes in of every answer.
+type heard struct {
+	http.RoundTripper
+	w *world
+}
+
+func (h heard) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := h.RoundTripper.RoundTrip(r)
+	if err == nil {
+		fmt.Fprintln(&h.w.inside, res.Status, res.Header)
+		res.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.TeeReader(res.Body, &h.w.inside), res.Body}
+	}
+	return res, err
+}
+
+// ear is what was heard, by many at once.
+type ear struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (e *ear) Write(b []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.buf.Write(b)
+}
+
+// leaks searches everything that came in, and every decision and outcome, for the
+// connection's credential in every form.
+func (w *world) leaks(key string) {
+	w.t.Helper()
+	var s leak.Set
+	s.Add("credential", []byte(key))
+	w.rec.mu.Lock()
+	defer w.rec.mu.Unlock()
+	for _, d := range w.rec.decisions {
+		b, err := d.Action.Canonical()
+		fmt.Fprintf(&w.inside, "%s %v %+v %+v\n", b, err, d.Decision, w.rec.outcomes[d.Decision.Receipt])
+	}
+	w.inside.mu.Lock()
+	defer w.inside.mu.Unlock()
+	for _, hit := range s.In("what came in or is kept", w.inside.buf.Bytes()) {
+		w.t.Error(hit)
+	}
 }
 
 // tunnel opens a CONNECT through the door.
