@@ -11,6 +11,7 @@
 //	event                event.json, as delivered
 //	explain/<receipt>    why a decision of this session came out as it did
 //	children[/<id>]      start a session of a named bundle; see what became of it
+//	refusals             the newest things that were stopped, with their hints
 //	access               ask a reviewer for what was refused; grants nothing
 //
 // Rooms above add further ones (operations) through Options.More.
