@@ -33,7 +33,7 @@ type kept struct {
 
 func newKept(t *testing.T) *kept {
 	t.Helper()
-	k := &kept{t: t, dir: tempDir(t)}
+	k := &kept{t: t, dir: t.TempDir()}
 	var err error
 	if k.keys, err = notary.NewKeys("test.gatehouse.example/node-1"); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func (k *kept) stop() {
 func (k *kept) apply(j gatekeeper.Journal) gatekeeper.Applied {
 	k.t.Helper()
 	gk, err := gatekeeper.New(gatekeeper.Options{
-		Node: "node-1", Dir: tempDir(k.t), Journal: j, Notary: chains{k.n}, Blobs: k.blobs, Bundles: &memoryKV{}, Unlimited: true, Log: slog.New(slog.DiscardHandler),
+		Node: "node-1", Dir: k.t.TempDir(), Journal: j, Notary: chains{k.n}, Blobs: k.blobs, Bundles: &memoryKV{}, Unlimited: true, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		k.t.Fatal(err)
@@ -269,8 +269,51 @@ func TestRetentionWaits(t *testing.T) {
 func (k *kept) unknown(r *retention) {
 	k.t.Helper()
 	var err error
-	if r.bus, err = bus.Open(k.t.Context(), bus.Options{Node: "node-1", Dir: tempDir(k.t), Log: slog.New(slog.DiscardHandler)}); err != nil {
+	if r.bus, err = bus.Open(k.t.Context(), bus.Options{Node: "node-1", Dir: k.t.TempDir(), Log: slog.New(slog.DiscardHandler)}); err != nil {
 		k.t.Fatal(err)
 	}
 	k.t.Cleanup(func() { _ = r.bus.Close() })
+}
+
+// TestPeersSeal: what another node's log sealed is that node's; what only says so
+// is nobody's, and a check names it.
+func TestPeersSeal(t *testing.T) {
+	k := newKept(t)
+	c, err := k.n.Open(t.Context(), "s", receipts.Open{State: "refused", Code: "no_match"}, receipts.Obs{Point: "gatekeeper", Kind: "gatekeeper", Level: 2, Mediation: "sole"})
+	k.must(err)
+	_, err = c.Close(t.Context(), receipts.Close{Reason: "refused"})
+	k.must(err)
+	_, err = k.n.Checkpoint(t.Context())
+	k.must(err)
+	k.stored()
+	stranger, err := notary.NewKeys("test.gatehouse.example/node-1")
+	k.must(err)
+	others, err := notary.NewKeys("test.gatehouse.example/node-2")
+	k.must(err)
+	theirs := peers{k.keys.Origin(): k.keys.Keyset(), others.Origin(): others.Keyset()}
+	types := map[string]bool{}
+	for _, stream := range recordStreams {
+		for m, err := range k.bus.Read(t.Context(), stream, "", 0) {
+			k.must(err)
+			typ := m.Header[receipts.HeaderType]
+			types[typ] = true
+			if !theirs.sealed(m) {
+				t.Errorf("%s on %s is not theirs", typ, m.Subject)
+			}
+			for name, p := range map[string]peers{"nobody's": nil, "another log's": {others.Origin(): others.Keyset()}, "other keys'": {stranger.Origin(): stranger.Keyset()}} {
+				if p.sealed(m) {
+					t.Errorf("%s is %s", typ, name)
+				}
+			}
+			m.Data = append(m.Data[:len(m.Data)-1:len(m.Data)-1], m.Data[len(m.Data)-1]^1)
+			if theirs.sealed(m) {
+				t.Errorf("%s with another byte is theirs", typ)
+			}
+		}
+	}
+	for _, want := range []string{string(receipts.TypeSessionClose), notary.TypeSeal, notary.TypeCheckpoint} {
+		if !types[want] {
+			t.Errorf("no %s on the streams", want)
+		}
+	}
 }
