@@ -42,15 +42,6 @@ func New(scheme, host string, port uint16) (Authority, error) {
 	return Authority{scheme: scheme, host: h, port: port, ip: ip}, nil
 }
 
-// FromAddrPort returns the Authority of an IP literal. A v4-mapped address
-// becomes its v4 form; an address with a zone is refused (EG-25).
-func FromAddrPort(scheme string, ap netip.AddrPort) (Authority, error) {
-	if ap.Addr().Zone() != "" {
-		return Authority{}, ErrZone
-	}
-	return New(scheme, ap.Addr().Unmap().String(), ap.Port())
-}
-
 // ParseHostPort reads "host:port" as it stands in a CONNECT target. Both parts
 // are required: no userinfo, no path, no default port, no leading zero or sign
 // in the port (EG-13, EG-17). An IPv6 literal must be in brackets and only an
