@@ -78,8 +78,8 @@ func endings(provider string) []ending {
 	case "remote":
 		all = append(all,
 			ending{"kill_9_bwrap", stays, above, "failed"},
-			ending{"kill_9_shim", stays, func(e *ends, _ string, _ int) { e.kill9(e.child(e.machine.cmd.Process.Pid, "shim")) }, "failed"},
-			ending{"kill_9_gatehouse-remote", stays, func(e *ends, _ string, _ int) { e.machine.kill() }, "lost"})
+			ending{"kill_9_shim", stays, func(e *ends, _ string, _ int) { e.kill9(e.child(e.machine.Cmd.Process.Pid, "shim")) }, "failed"},
+			ending{"kill_9_gatehouse-remote", stays, func(e *ends, _ string, _ int) { e.machine.Kill() }, "lost"})
 	}
 	return append(all, ending{"kill_9_gatehouse", stays, node, "lost"})
 }
@@ -131,8 +131,8 @@ func (e *ends) run(number int, c ending) time.Duration {
 	if e.cmd == nil { // the node is gone: its end is written by the next one
 		e.start()
 	}
-	if e.machine != nil && e.machine.cmd == nil {
-		e.machine.start()
+	if e.machine.Machine != nil && e.machine.Cmd == nil {
+		e.machine.Start()
 	}
 	e.settled(event)
 	var s view.Session
@@ -195,7 +195,7 @@ func (e *ends) runningSince(session string) time.Time {
 type ends struct {
 	*liveNode
 	provider string
-	machine  *otherMachine // of the provider remote
+	machine  otherMachine // of the provider remote
 	top      testing.TB
 	open     atomic.Int64              // streams that the outside is serving
 	cut      atomic.Pointer[time.Time] // when the last of them ended

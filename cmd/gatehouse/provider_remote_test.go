@@ -125,5 +125,6 @@ func TestRemoteProvider(t *testing.T) {
 		}
 	})
 	n.stop()
-	machine.stop()
+	machine.Stop()
+	machine.Empty(0)
 }

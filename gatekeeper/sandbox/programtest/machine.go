@@ -27,7 +27,7 @@ const patience = 2 * time.Minute
 const (
 	CA    = "ca.pem"
 	Token = "remote.token"
-	State = "machine" // its --dir
+	state = "machine" // its --dir
 )
 
 // Machine is gatehouse-remote as operators run it: the built program, with a
@@ -49,7 +49,7 @@ type Machine struct {
 func NewMachine(t testing.TB, dir, host, token, listen string) *Machine {
 	t.Helper()
 	m := &Machine{T: t, dir: dir, listen: listen, program: Build(t, dir, "gatehouse-remote")}
-	SelfSigned(t, host, m.at(CA), m.at("machine.key"))
+	selfSigned(t, host, m.at(CA), m.at("machine.key"))
 	if err := os.WriteFile(m.at(Token), []byte(token+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func (m *Machine) at(name string) string { return filepath.Join(m.dir, name) }
 // what sandboxes need skips the test.
 func (m *Machine) Start() {
 	m.T.Helper()
-	cmd := exec.Command(m.program, "--listen", m.listen, "--cert", m.at(CA), "--key", m.at("machine.key"), "--token-file", m.at(Token), "--dir", m.at(State))
+	cmd := exec.Command(m.program, "--listen", m.listen, "--cert", m.at(CA), "--key", m.at("machine.key"), "--token-file", m.at(Token), "--dir", m.at(state))
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	var errs strings.Builder
 	cmd.Stderr = &errs
@@ -122,15 +122,15 @@ func (m *Machine) Stop() {
 func (m *Machine) Empty(canaries int) {
 	m.T.Helper()
 	for pattern, want := range map[string]int{"doors/*": 0, "run/s-*": 0, "artifacts/*": 0, "transcripts/*": 0, "gatehouse-remote-canary-*": canaries} {
-		if left, err := filepath.Glob(filepath.Join(m.at(State), pattern)); err != nil || len(left) != want {
+		if left, err := filepath.Glob(filepath.Join(m.at(state), pattern)); err != nil || len(left) != want {
 			m.T.Errorf("left on the machine: %v %v", left, err)
 		}
 	}
 }
 
-// SelfSigned writes a certificate for host that is its own authority, and its
+// selfSigned writes a certificate for host that is its own authority, and its
 // key.
-func SelfSigned(t testing.TB, host, certificate, private string) {
+func selfSigned(t testing.TB, host, certificate, private string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
