@@ -18,7 +18,7 @@ var signedKeys = []string{"x-amz-signature", "x-amz-security-token", "x-goog-sig
 var tokenKeys = []string{"access_token", "refresh_token", "id_token", "session_token", "client_secret", "private_key", "secret_access_key", "token", "secret", "password"}
 
 var (
-	signedURL  = regexp.MustCompile(`\A(?i)[?&;](` + strings.Join(signedKeys, "|") + `)=[^&\s"]{8}`)
+	signedURL  = regexp.MustCompile(`\A(?i)[?&;#](` + strings.Join(signedKeys, "|") + `)=[^&\s"]{8}`)
 	tokenField = regexp.MustCompile(`\A(?i)"(` + strings.Join(tokenKeys, "|") + `)"\s*:\s*"[^"]{8}`)
 )
 
@@ -37,7 +37,7 @@ func signs(b []byte) bool {
 		at += n
 		from := max(0, at-longestKey-1)
 		key := b[from:at]
-		if d := bytes.LastIndexAny(key, "?&;"); d >= 0 && named(key[d+1:], signedKeys) && signedURL.Match(b[from+d:]) {
+		if d := bytes.LastIndexAny(key, "?&;#"); d >= 0 && named(key[d+1:], signedKeys) && signedURL.Match(b[from+d:]) {
 			return true
 		}
 	}
