@@ -117,8 +117,8 @@ type node struct {
 	close []func() // in wiring order; run backwards
 }
 
-// start wires a node in the order in which data flows through it, and returns
-// when it serves. The rooms are handed to each other here and nowhere else:
+// start wires a node, each room after those that it needs, and returns when it
+// serves. The rooms are handed to each other here and nowhere else; data flows
 //
 //	hooks -> ingest -> journal -> bus -> gatekeeper -> sandbox -> door -> gate -> upstream
 //	                      ^--- notary: every receipt --- view -> api
