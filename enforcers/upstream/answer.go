@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -39,19 +40,13 @@ func prepareInjected(h http.Header) {
 func guardAnswer(resp *http.Response, to authority.Authority, t *tripwire, fields bool, keep Keeper) (io.ReadCloser, error) {
 	for _, name := range []string{"Set-Cookie", "Set-Cookie2", "Authentication-Info", "Proxy-Authentication-Info"} {
 		delete(resp.Header, name)
+		delete(resp.Trailer, name)
 	}
 	if err := keep.ask(resp, to, t); err != nil {
 		return nil, err
 	}
-	for _, values := range resp.Header {
-		for _, v := range values {
-			if t.holds([]byte(v)) {
-				return nil, t.reflected()
-			}
-			if signs([]byte(v)) {
-				return nil, fail(enforcers.CodeAnswerCredential, "a header of the answer holds a signed URL", nil) // EG-108
-			}
-		}
+	if err := t.head(resp.Header); err != nil {
+		return nil, err
 	}
 	for _, location := range resp.Header["Location"] {
 		if !sameOrigin(location, to) {
@@ -77,7 +72,7 @@ func guardAnswer(resp *http.Response, to authority.Authority, t *tripwire, field
 	if fields {
 		t.fields, t.urls = looksInto(resp.Header.Get("Content-Type"))
 	}
-	g := &guarded{ReadCloser: body, t: t, of: wide}
+	g := &guarded{ReadCloser: body, t: t, of: wide, resp: resp}
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		g.of = narrow
 	}
@@ -226,6 +221,21 @@ func (t *tripwire) holds(b []byte) bool {
 	return slices.ContainsFunc(t.patterns, func(p []byte) bool { return bytes.Contains(b, p) })
 }
 
+// head looks at the fields of an answer, or of its trailer.
+func (t *tripwire) head(h http.Header) error {
+	for _, values := range h {
+		for _, v := range values {
+			if t.holds([]byte(v)) {
+				return t.reflected()
+			}
+			if signs([]byte(v)) {
+				return fail(enforcers.CodeAnswerCredential, "a header of the answer holds a signed URL", nil) // EG-108
+			}
+		}
+	}
+	return nil
+}
+
 // check looks at a window and returns how much of its end must be held back,
 // because it may be the start of something.
 func (t *tripwire) check(window []byte) (hold int, err error) {
@@ -263,9 +273,10 @@ type guarded struct {
 	io.ReadCloser
 	t    *tripwire
 	of   *windows
-	buf  *[]byte // nil before the first read and after the last
-	out  []byte  // of buf: checked, to be given out
-	rest []byte  // of buf, behind out: waits for what follows
+	resp *http.Response // its trailer is there with the body's end
+	buf  *[]byte        // nil before the first read and after the last
+	out  []byte         // of buf: checked, to be given out
+	rest []byte         // of buf, behind out: waits for what follows
 	err  error
 }
 
@@ -315,6 +326,9 @@ func (g *guarded) Read(p []byte) (int, error) {
 		n, err := g.ReadCloser.Read((*g.buf)[held:])
 		window := (*g.buf)[:held+n]
 		hold, trip := g.t.check(window)
+		if trip == nil && errors.Is(err, io.EOF) && g.resp != nil {
+			trip = g.t.head(g.resp.Trailer)
+		}
 		switch {
 		case trip != nil:
 			g.err, g.rest = trip, nil

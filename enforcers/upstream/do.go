@@ -55,6 +55,7 @@ func (c *Client) DoKeeping(p *enforcers.Permit, r *http.Request, keep Keeper) (*
 	}
 	x.m.head(resp.StatusCode, 0, headSize("", "", resp.Header))
 	cleanResponse(resp.Header)
+	cleanResponse(resp.Trailer)
 	if len(x.watch) > 0 {
 		body, err := guardAnswer(resp, p.To(), c.tripwire(p, x.watch), p.Action().Kind != enforcers.ModelCall, keep)
 		if err != nil {
