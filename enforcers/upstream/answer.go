@@ -221,11 +221,33 @@ func (t *tripwire) holds(b []byte) bool {
 	return slices.ContainsFunc(t.patterns, func(p []byte) bool { return bytes.Contains(b, p) })
 }
 
+// within is holds for text in which some bytes may stand escaped: the door writes
+// a path without the escapes that it does not need.
+func (t *tripwire) within(text string) bool {
+	return t.holds([]byte(text)) || strings.Contains(text, "%") && t.holds(unescaped(text))
+}
+
+// unescaped undoes percent escapes. What is none stays.
+func unescaped(text string) []byte {
+	out := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		if text[i] == '%' && i+2 < len(text) {
+			if b, err := hex.DecodeString(text[i+1 : i+3]); err == nil {
+				out = append(out, b[0])
+				i += 2
+				continue
+			}
+		}
+		out = append(out, text[i])
+	}
+	return out
+}
+
 // head looks at the fields of an answer, or of its trailer.
 func (t *tripwire) head(h http.Header) error {
 	for _, values := range h {
 		for _, v := range values {
-			if t.holds([]byte(v)) {
+			if t.within(v) {
 				return t.reflected()
 			}
 			if signs([]byte(v)) {

@@ -28,8 +28,8 @@ func (keep Keeper) ask(resp *http.Response, to authority.Authority, t *tripwire)
 		return nil
 	}
 	location := resp.Header["Location"][0]
-	place, _, _ := strings.Cut(location, "?")
-	if t.holds([]byte(place)) || signs([]byte(place)) || !t.signed && t.holds([]byte(location)) {
+	place, query, _ := strings.Cut(location, "?")
+	if t.within(place) || signs([]byte(place)) || !t.signed && t.within(location) {
 		return nil
 	}
 	instead, ok := keep(location, signs([]byte(location)) || !sameOrigin(location, to))
@@ -50,7 +50,10 @@ func (keep Keeper) ask(resp *http.Response, to authority.Authority, t *tripwire)
 	resp.Header["Location"] = []string{instead}
 	resp.Header["Content-Length"] = []string{"0"}
 	resp.Header["Cache-Control"] = []string{"no-store"} // what it leads to ends, also when it was moved for good
-	return nil
+	// What stayed outside with the Location must not come in beside it.
+	beside := newTripwire(signature(secret.FromString(query)))
+	beside.signed = true
+	return beside.head(resp.Header)
 }
 
 // shortBody is a redirect's body that is worth reading for the connection's sake.

@@ -54,23 +54,26 @@ func TestKeeper(t *testing.T) {
 		secret   bool
 		code     string
 	}{
-		"signed":            {302, signed, false, "https://door.test/1", true, true, true, ""},
-		"kept_nowhere":      {302, signed, false, "", false, true, true, enforcers.CodeAnswerCredential},
-		"elsewhere":         {307, "https://cdn.test/x?page=0123456789", false, "https://door.test/1", true, true, true, ""},
-		"open":              {301, "https://cdn.test/x", false, "https://cdn.test/x", true, true, false, ""},
-		"open_but_nowhere":  {301, "https://cdn.test/x", false, "", false, true, false, enforcers.CodeAnswerCredential},
-		"own_query":         {308, "/x?page=2", false, "/x?page=2", true, true, false, ""},
-		"given_back":        {303, signed, false, signed, true, true, true, enforcers.CodeAnswerCredential},
-		"another_signed":    {303, signed, false, "https://other.test/?sig=0123456789", true, true, true, enforcers.CodeAnswerCredential},
-		"another_query":     {303, signed, false, "https://other.test/?page=2", true, true, true, enforcers.CodeAnswerCredential},
-		"not_modified":      {304, signed, false, "https://door.test/1", true, false, false, enforcers.CodeAnswerCredential},
-		"created":           {201, signed, false, "https://door.test/1", true, false, false, enforcers.CodeAnswerCredential},
-		"EG-76_query":       {302, "https://cdn.test/x?k=" + canary, false, "https://door.test/1", true, false, false, enforcers.CodeReflected},
-		"EG-76_path":        {302, "https://cdn.test/" + canary + "?k=0123456789", false, "https://door.test/1", true, false, false, enforcers.CodeReflected},
-		"EG-76_host":        {302, "https://" + canary + ".cdn.test/", false, "https://door.test/1", true, false, false, enforcers.CodeReflected},
-		"signed_path":       {302, "https://cdn.test/x;sig=0123456789?a=b", false, "https://door.test/1", true, false, false, enforcers.CodeAnswerCredential},
-		"signed_again":      {307, "https://cdn.test/x?sig=" + canary, true, "https://door.test/1", true, true, true, ""},
-		"signed_again_path": {307, "https://cdn.test/" + canary, true, "https://door.test/1", true, false, false, enforcers.CodeAnswerCredential},
+		"signed":                    {302, signed, false, "https://door.test/1", true, true, true, ""},
+		"kept_nowhere":              {302, signed, false, "", false, true, true, enforcers.CodeAnswerCredential},
+		"elsewhere":                 {307, "https://cdn.test/x?page=0123456789", false, "https://door.test/1", true, true, true, ""},
+		"open":                      {301, "https://cdn.test/x", false, "https://cdn.test/x", true, true, false, ""},
+		"open_but_nowhere":          {301, "https://cdn.test/x", false, "", false, true, false, enforcers.CodeAnswerCredential},
+		"own_query":                 {308, "/x?page=2", false, "/x?page=2", true, true, false, ""},
+		"given_back":                {303, signed, false, signed, true, true, true, enforcers.CodeAnswerCredential},
+		"another_signed":            {303, signed, false, "https://other.test/?sig=0123456789", true, true, true, enforcers.CodeAnswerCredential},
+		"another_query":             {303, signed, false, "https://other.test/?page=2", true, true, true, enforcers.CodeAnswerCredential},
+		"not_modified":              {304, signed, false, "https://door.test/1", true, false, false, enforcers.CodeAnswerCredential},
+		"created":                   {201, signed, false, "https://door.test/1", true, false, false, enforcers.CodeAnswerCredential},
+		"EG-76_query":               {302, "https://cdn.test/x?k=" + canary, false, "https://door.test/1", true, false, false, enforcers.CodeReflected},
+		"EG-76_path":                {302, "https://cdn.test/" + canary + "?k=0123456789", false, "https://door.test/1", true, false, false, enforcers.CodeReflected},
+		"EG-76_path_escaped":        {302, "https://cdn.test/" + strings.Replace(canary, "n", "%6e", 1) + "?k=0123456789", false, "https://door.test/1", true, false, false, enforcers.CodeReflected},
+		"EG-76_query_escaped":       {302, "https://cdn.test/x?k=" + strings.Replace(canary, "n", "%6e", 1), false, "https://door.test/1", true, false, false, enforcers.CodeReflected},
+		"EG-76_host":                {302, "https://" + canary + ".cdn.test/", false, "https://door.test/1", true, false, false, enforcers.CodeReflected},
+		"signed_path":               {302, "https://cdn.test/x;sig=0123456789?a=b", false, "https://door.test/1", true, false, false, enforcers.CodeAnswerCredential},
+		"signed_again":              {307, "https://cdn.test/x?sig=" + canary, true, "https://door.test/1", true, true, true, ""},
+		"signed_again_path_escaped": {307, "https://cdn.test/" + strings.Replace(canary, "n", "%6E", 1) + "?k=0123456789", true, "https://door.test/1", true, false, false, enforcers.CodeAnswerCredential},
+		"signed_again_path":         {307, "https://cdn.test/" + canary, true, "https://door.test/1", true, false, false, enforcers.CodeAnswerCredential},
 	} {
 		t.Run("EG-108_"+name, func(t *testing.T) {
 			asked := false
@@ -112,6 +115,21 @@ func TestKeeper(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	const unknown = "https://cdn.test/x?verify=1690000000-abcdefghij"
+	for name, h := range map[string]http.Header{
+		"refresh": {"Refresh": {"0; url=" + unknown}}, "link": {"Link": {"<" + unknown + ">; rel=canonical"}},
+		"value": {"X-Verify": {"1690000000-abcdefghij"}}, "escaped": {"X-From": {"/?to=https%3a%2f%2fcdn.test%2fx%3fverify%3d1690000000-abcdefghij"}},
+	} {
+		t.Run("EG-108_beside_it_"+name, func(t *testing.T) {
+			h["Location"] = []string{unknown}
+			resp := answerOf(h, "")
+			resp.StatusCode = http.StatusFound
+			_, err := guardAnswer(resp, place(t), newTripwire(watching()), true, func(string, bool) (string, bool) { return "https://door.test/1", true })
+			if string(problem.CodeOf(err)) != enforcers.CodeAnswerCredential {
+				t.Errorf("%v %v", err, resp.Header)
+			}
+		})
+	}
 	t.Run("EG-108_two", func(t *testing.T) {
 		resp := answerOf(http.Header{"Location": {"https://cdn.test/x", signed}}, "")
 		resp.StatusCode = http.StatusFound
