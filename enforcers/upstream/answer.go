@@ -5,7 +5,9 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"html"
 	"io"
 	"mime"
 	"net/http"
@@ -13,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"gatehouse/enforcers"
 	"gatehouse/internal/authority"
@@ -55,7 +58,7 @@ func guardAnswer(resp *http.Response, to authority.Authority, t *tripwire, field
 		}
 	}
 	body := resp.Body
-	switch enc := strings.ToLower(resp.Header.Get("Content-Encoding")); enc {
+	switch enc := strings.ToLower(strings.Join(resp.Header["Content-Encoding"], ",")); enc {
 	case "", "identity":
 	case "gzip", "x-gzip":
 		z, err := gzip.NewReader(resp.Body)
@@ -70,7 +73,7 @@ func guardAnswer(resp *http.Response, to authority.Authority, t *tripwire, field
 		return nil, fail(enforcers.CodeAnswerEncoding, "the answer is encoded in a way that hides what it holds", nil)
 	}
 	if fields {
-		t.fields, t.urls = looksInto(resp.Header.Get("Content-Type"))
+		t.fields, t.urls = looksInto(strings.Join(resp.Header["Content-Type"], ","))
 	}
 	g := &guarded{ReadCloser: body, t: t, of: wide, resp: resp}
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
@@ -194,8 +197,15 @@ func encodings(s []byte) [][]byte {
 	h := hex.EncodeToString(s)
 	add(h)
 	add(strings.ToUpper(h))
-	add(url.QueryEscape(string(s)))
-	add(url.PathEscape(string(s)))
+	for _, p := range []string{url.QueryEscape(string(s)), url.PathEscape(string(s))} {
+		add(p)
+		add(lowerEscapes(p))
+	}
+	add(html.EscapeString(string(s)))
+	add(strings.ReplaceAll(string(s), "/", `\/`))
+	if j, err := json.Marshal(string(s)); err == nil && utf8.Valid(s) {
+		add(string(j[1 : len(j)-1]))
+	}
 	var lower, upper strings.Builder
 	for i := 0; i < len(h); i += 2 {
 		lower.WriteString("%" + h[i:i+2])
@@ -215,6 +225,17 @@ func encodings(s []byte) [][]byte {
 		}
 	}
 	return out
+}
+
+// lowerEscapes writes percent escapes in the other case.
+func lowerEscapes(s string) string {
+	b := []byte(s)
+	for i := 0; i+2 < len(b); i++ {
+		if b[i] == '%' {
+			copy(b[i+1:], bytes.ToLower(b[i+1:i+3]))
+		}
+	}
+	return string(b)
 }
 
 func (t *tripwire) holds(b []byte) bool {

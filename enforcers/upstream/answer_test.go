@@ -81,6 +81,21 @@ func TestTripwire(t *testing.T) {
 	}
 }
 
+// TestTripwireEscapes: EG-76, EG-108. What pages and programs make of a text that
+// has more than letters in it, as a signed URL's query has.
+func TestTripwireEscapes(t *testing.T) {
+	const query = "a=b&verify=<ab/cd+ef>=='x'"
+	wire := newTripwire([]secret.Value{secret.FromString(query)})
+	for name, form := range map[string]string{
+		"html": "a=b&amp;verify=&lt;ab/cd+ef&gt;==&#39;x&#39;", "json": `a=b\u0026verify=\u003cab/cd+ef\u003e=='x'`, "json_slashes": `a=b&verify=<ab\/cd+ef>=='x'`,
+		"lower": "a%3db%26verify%3d%3cab%2fcd%2bef%3e%3d%3d%27x%27",
+	} {
+		if !wire.holds([]byte("you asked for " + form + " here")) {
+			t.Errorf("%s: %s passed", name, form)
+		}
+	}
+}
+
 // TestTripwirePasses: what holds no secret passes unchanged however it is cut.
 func TestTripwirePasses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -133,53 +148,58 @@ func TestGuardAnswer(t *testing.T) {
 		want   string
 		code   string
 	}{
-		"plain":                    {http.Header{"Content-Type": {"text/plain"}}, "hello", "hello", ""},
-		"json":                     {http.Header{"Content-Type": {"application/json; charset=utf-8"}}, `{"name":"x","tokens":3,"token":null,"url":"https://bound.good.test/x?page=2"}`, `{"name":"x","tokens":3,"token":null,"url":"https://bound.good.test/x?page=2"}`, ""},
-		"gzip":                     {http.Header{"Content-Encoding": {"gzip"}}, zip("hello"), "hello", ""},
-		"EG-76_header":             {http.Header{"X-Echo": {"Bearer " + canary}}, "", "", enforcers.CodeReflected},
-		"EG-76_gzip":               {http.Header{"Content-Encoding": {"gzip"}}, zip("x" + canary), "", enforcers.CodeReflected},
-		"EG-76_location":           {http.Header{"Location": {"/x?t=" + url.QueryEscape(canary)}}, "", "", enforcers.CodeReflected},
-		"EG-76_brotli":             {http.Header{"Content-Encoding": {"br"}}, "x", "", enforcers.CodeAnswerEncoding},
-		"EG-76_two_encodings":      {http.Header{"Content-Encoding": {"gzip, gzip"}}, "x", "", enforcers.CodeAnswerEncoding},
-		"EG-76_broken_gzip":        {http.Header{"Content-Encoding": {"gzip"}}, "x", "", enforcers.CodeAnswerEncoding},
-		"EG-78_oauth":              {http.Header{"Content-Type": {"application/json"}}, `{"access_token":"ghs_0123456789","expires_in":3600}`, "", enforcers.CodeAnswerCredential},
-		"EG-78_installation":       {http.Header{"Content-Type": {"application/vnd.github+json"}}, `{ "token" : "ghs_0123456789" }`, "", enforcers.CodeAnswerCredential},
-		"EG-78_far_in":             {http.Header{"Content-Type": {"application/json"}}, `{"x":"` + long + `","refresh_token":"0123456789"}`, "", enforcers.CodeAnswerCredential},
-		"EG-78_not_json":           {http.Header{"Content-Type": {"application/octet-stream"}}, `{"access_token":"ghs_0123456789"}`, `{"access_token":"ghs_0123456789"}`, ""},
-		"EG-108_field":             {http.Header{"Content-Type": {"application/json"}}, `{"archive_url":"https://cdn.test/x?X-Amz-Signature=0123456789abcdef"}`, "", enforcers.CodeAnswerCredential},
-		"EG-108_field_escaped":     {http.Header{"Content-Type": {"application/json"}}, `{"u":"https:\/\/cdn.test\/x?a=b\u0026X-Goog-Signature=0123456789abcdef"}`, "", enforcers.CodeAnswerCredential},
-		"EG-108_jwt":               {http.Header{"Content-Type": {"application/json; charset=utf-8"}}, `{"data":{"issue":{"bodyHTML":"<img src=\"https://private-user-images.test/1/2-3.png?jwt=0123456789.eyJrZXkiOiJrIn0.c2ln\">"}}}`, "", enforcers.CodeAnswerCredential},
-		"EG-108_policy":            {http.Header{"Content-Type": {"application/json"}}, `{"u":"https://d1.cdn.test/x?Policy=0123456789_"}`, "", enforcers.CodeAnswerCredential},
-		"EG-108_key_pair":          {http.Header{"Content-Type": {"application/json"}}, `{"u":"https://d1.cdn.test/x?a=b\u0026Key-Pair-Id=K0123456789"}`, "", enforcers.CodeAnswerCredential},
-		"EG-108_html":              {http.Header{"Content-Type": {"text/html; charset=utf-8"}}, `<img src="https://cdn.test/x?a=b&amp;jwt=0123456789">`, "", enforcers.CodeAnswerCredential},
-		"EG-108_html_entities":     {http.Header{"Content-Type": {"text/html"}}, `<a href='https://cdn.test/x?Signature&#61;&#43;&#x2F;0123456789'>`, "", enforcers.CodeAnswerCredential},
-		"EG-108_html_far_in":       {http.Header{"Content-Type": {"text/html"}}, long + `<img src="https://cdn.test/x?jwt=0123456789">`, "", enforcers.CodeAnswerCredential},
-		"EG-108_plain":             {http.Header{"Content-Type": {"text/plain"}}, "https://cdn.test/x?X-Amz-Signature=0123456789", "", enforcers.CodeAnswerCredential},
-		"EG-108_events":            {http.Header{"Content-Type": {"text/event-stream"}}, "data: https://cdn.test/x?sig=0123456789\n\n", "", enforcers.CodeAnswerCredential},
-		"EG-108_xml":               {http.Header{"Content-Type": {"application/xml"}}, `<Location>https://cdn.test/x?a=b&amp;X-Amz-Signature=0123456789</Location>`, "", enforcers.CodeAnswerCredential},
-		"EG-108_atom":              {http.Header{"Content-Type": {"application/atom+xml"}}, `<link href="https://cdn.test/x?token=0123456789"/>`, "", enforcers.CodeAnswerCredential},
-		"EG-108_xhtml":             {http.Header{"Content-Type": {"application/xhtml+xml"}}, `<a href="https://cdn.test/x?token=0123456789"/>`, "", enforcers.CodeAnswerCredential},
-		"EG-108_vendor_html":       {http.Header{"Content-Type": {"application/vnd.pypi.simple.v1+html"}}, `<a href="https://cdn.test/x?token=0123456789">`, "", enforcers.CodeAnswerCredential},
-		"EG-108_no_type":           {http.Header{}, `https://cdn.test/x?token=0123456789`, "", enforcers.CodeAnswerCredential},
-		"EG-108_broken_type":       {http.Header{"Content-Type": {"text/html; charset"}}, `https://cdn.test/x?token=0123456789`, "", enforcers.CodeAnswerCredential},
-		"EG-78_broken_type":        {http.Header{"Content-Type": {"application/json; charset"}}, `{"token":"ghs_0123456789"}`, "", enforcers.CodeAnswerCredential},
-		"html":                     {http.Header{"Content-Type": {"text/html"}}, `<a href="/x?page=2&amp;q=token">token=0123456789 &amp; jwt</a>`, `<a href="/x?page=2&amp;q=token">token=0123456789 &amp; jwt</a>`, ""},
-		"binary":                   {http.Header{"Content-Type": {"application/octet-stream"}}, "https://cdn.test/x?token=0123456789", "https://cdn.test/x?token=0123456789", ""},
-		"EG-108_location":          {http.Header{"Location": {"https://cdn.test/x?X-Amz-Signature=0123456789"}}, "", "", enforcers.CodeAnswerCredential},
-		"EG-108_location_fragment": {http.Header{"Location": {"https://app.test/done#access_token=0123456789&state=x"}}, "", "", enforcers.CodeAnswerCredential},
-		"EG-108_fragment":          {http.Header{"Content-Type": {"text/html"}}, `<a href="https://app.test/done#access_token=0123456789">`, "", enforcers.CodeAnswerCredential},
-		"EG-108_location_query":    {http.Header{"Location": {"https://cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
-		"EG-108_location_second":   {http.Header{"Location": {"/x", "https://cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
-		"EG-108_location_host":     {http.Header{"Location": {"//cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
-		"EG-108_location_user":     {http.Header{"Location": {"https://u:p@bound.good.test/x"}}, "", "", enforcers.CodeAnswerCredential},
-		"EG-108_location_port":     {http.Header{"Location": {"https://bound.good.test:8443/x?y"}}, "", "", enforcers.CodeAnswerCredential},
-		"EG-108_location_broken":   {http.Header{"Location": {"https://%zz/x?y"}}, "", "", enforcers.CodeAnswerCredential},
-		"EG-108_link":              {http.Header{"Link": {`<https://cdn.test/x?sig=0123456789>; rel="next"`}}, "", "", enforcers.CodeAnswerCredential},
-		"location_same":            {http.Header{"Location": {"https://bound.good.test/x?page=2"}}, "", "", ""},
-		"location_same_port":       {http.Header{"Location": {"https://bound.good.test:443/x?page=2"}}, "", "", ""},
-		"location_relative":        {http.Header{"Location": {"/x?page=2"}}, "", "", ""},
-		"location_elsewhere":       {http.Header{"Location": {"https://cdn.test/x"}}, "", "", ""},
-		"cookies":                  {http.Header{"Set-Cookie": {"session=1"}, "Set-Cookie2": {"x"}, "Authentication-Info": {"y"}}, "x", "x", ""},
+		"plain":                      {http.Header{"Content-Type": {"text/plain"}}, "hello", "hello", ""},
+		"json":                       {http.Header{"Content-Type": {"application/json; charset=utf-8"}}, `{"name":"x","tokens":3,"token":null,"url":"https://bound.good.test/x?page=2"}`, `{"name":"x","tokens":3,"token":null,"url":"https://bound.good.test/x?page=2"}`, ""},
+		"gzip":                       {http.Header{"Content-Encoding": {"gzip"}}, zip("hello"), "hello", ""},
+		"EG-76_header":               {http.Header{"X-Echo": {"Bearer " + canary}}, "", "", enforcers.CodeReflected},
+		"EG-76_gzip":                 {http.Header{"Content-Encoding": {"gzip"}}, zip("x" + canary), "", enforcers.CodeReflected},
+		"EG-76_location":             {http.Header{"Location": {"/x?t=" + url.QueryEscape(canary)}}, "", "", enforcers.CodeReflected},
+		"EG-76_brotli":               {http.Header{"Content-Encoding": {"br"}}, "x", "", enforcers.CodeAnswerEncoding},
+		"EG-76_two_encodings":        {http.Header{"Content-Encoding": {"gzip, gzip"}}, "x", "", enforcers.CodeAnswerEncoding},
+		"EG-76_second_encoding":      {http.Header{"Content-Encoding": {"identity", "br"}}, "x", "", enforcers.CodeAnswerEncoding},
+		"EG-76_after_no_encoding":    {http.Header{"Content-Encoding": {"", "gzip"}}, "x", "", enforcers.CodeAnswerEncoding},
+		"EG-76_header_half_escaped":  {http.Header{"Location": {"/" + strings.Replace(canary, "n", "%6e", 1)}}, "", "", enforcers.CodeReflected},
+		"EG-76_header_lower_escapes": {http.Header{"X-Echo": {strings.ToLower(url.QueryEscape(canary))}}, "", "", enforcers.CodeReflected},
+		"EG-76_broken_gzip":          {http.Header{"Content-Encoding": {"gzip"}}, "x", "", enforcers.CodeAnswerEncoding},
+		"EG-78_oauth":                {http.Header{"Content-Type": {"application/json"}}, `{"access_token":"ghs_0123456789","expires_in":3600}`, "", enforcers.CodeAnswerCredential},
+		"EG-78_installation":         {http.Header{"Content-Type": {"application/vnd.github+json"}}, `{ "token" : "ghs_0123456789" }`, "", enforcers.CodeAnswerCredential},
+		"EG-78_far_in":               {http.Header{"Content-Type": {"application/json"}}, `{"x":"` + long + `","refresh_token":"0123456789"}`, "", enforcers.CodeAnswerCredential},
+		"EG-78_second_type":          {http.Header{"Content-Type": {"application/octet-stream", "application/json"}}, `{"access_token":"ghs_0123456789"}`, "", enforcers.CodeAnswerCredential},
+		"EG-78_not_json":             {http.Header{"Content-Type": {"application/octet-stream"}}, `{"access_token":"ghs_0123456789"}`, `{"access_token":"ghs_0123456789"}`, ""},
+		"EG-108_field":               {http.Header{"Content-Type": {"application/json"}}, `{"archive_url":"https://cdn.test/x?X-Amz-Signature=0123456789abcdef"}`, "", enforcers.CodeAnswerCredential},
+		"EG-108_field_escaped":       {http.Header{"Content-Type": {"application/json"}}, `{"u":"https:\/\/cdn.test\/x?a=b\u0026X-Goog-Signature=0123456789abcdef"}`, "", enforcers.CodeAnswerCredential},
+		"EG-108_jwt":                 {http.Header{"Content-Type": {"application/json; charset=utf-8"}}, `{"data":{"issue":{"bodyHTML":"<img src=\"https://private-user-images.test/1/2-3.png?jwt=0123456789.eyJrZXkiOiJrIn0.c2ln\">"}}}`, "", enforcers.CodeAnswerCredential},
+		"EG-108_policy":              {http.Header{"Content-Type": {"application/json"}}, `{"u":"https://d1.cdn.test/x?Policy=0123456789_"}`, "", enforcers.CodeAnswerCredential},
+		"EG-108_key_pair":            {http.Header{"Content-Type": {"application/json"}}, `{"u":"https://d1.cdn.test/x?a=b\u0026Key-Pair-Id=K0123456789"}`, "", enforcers.CodeAnswerCredential},
+		"EG-108_html":                {http.Header{"Content-Type": {"text/html; charset=utf-8"}}, `<img src="https://cdn.test/x?a=b&amp;jwt=0123456789">`, "", enforcers.CodeAnswerCredential},
+		"EG-108_html_entities":       {http.Header{"Content-Type": {"text/html"}}, `<a href='https://cdn.test/x?Signature&#61;&#43;&#x2F;0123456789'>`, "", enforcers.CodeAnswerCredential},
+		"EG-108_html_far_in":         {http.Header{"Content-Type": {"text/html"}}, long + `<img src="https://cdn.test/x?jwt=0123456789">`, "", enforcers.CodeAnswerCredential},
+		"EG-108_plain":               {http.Header{"Content-Type": {"text/plain"}}, "https://cdn.test/x?X-Amz-Signature=0123456789", "", enforcers.CodeAnswerCredential},
+		"EG-108_events":              {http.Header{"Content-Type": {"text/event-stream"}}, "data: https://cdn.test/x?sig=0123456789\n\n", "", enforcers.CodeAnswerCredential},
+		"EG-108_xml":                 {http.Header{"Content-Type": {"application/xml"}}, `<Location>https://cdn.test/x?a=b&amp;X-Amz-Signature=0123456789</Location>`, "", enforcers.CodeAnswerCredential},
+		"EG-108_atom":                {http.Header{"Content-Type": {"application/atom+xml"}}, `<link href="https://cdn.test/x?token=0123456789"/>`, "", enforcers.CodeAnswerCredential},
+		"EG-108_xhtml":               {http.Header{"Content-Type": {"application/xhtml+xml"}}, `<a href="https://cdn.test/x?token=0123456789"/>`, "", enforcers.CodeAnswerCredential},
+		"EG-108_vendor_html":         {http.Header{"Content-Type": {"application/vnd.pypi.simple.v1+html"}}, `<a href="https://cdn.test/x?token=0123456789">`, "", enforcers.CodeAnswerCredential},
+		"EG-108_no_type":             {http.Header{}, `https://cdn.test/x?token=0123456789`, "", enforcers.CodeAnswerCredential},
+		"EG-108_broken_type":         {http.Header{"Content-Type": {"text/html; charset"}}, `https://cdn.test/x?token=0123456789`, "", enforcers.CodeAnswerCredential},
+		"EG-78_broken_type":          {http.Header{"Content-Type": {"application/json; charset"}}, `{"token":"ghs_0123456789"}`, "", enforcers.CodeAnswerCredential},
+		"html":                       {http.Header{"Content-Type": {"text/html"}}, `<a href="/x?page=2&amp;q=token">token=0123456789 &amp; jwt</a>`, `<a href="/x?page=2&amp;q=token">token=0123456789 &amp; jwt</a>`, ""},
+		"binary":                     {http.Header{"Content-Type": {"application/octet-stream"}}, "https://cdn.test/x?token=0123456789", "https://cdn.test/x?token=0123456789", ""},
+		"EG-108_location":            {http.Header{"Location": {"https://cdn.test/x?X-Amz-Signature=0123456789"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_location_fragment":   {http.Header{"Location": {"https://app.test/done#access_token=0123456789&state=x"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_fragment":            {http.Header{"Content-Type": {"text/html"}}, `<a href="https://app.test/done#access_token=0123456789">`, "", enforcers.CodeAnswerCredential},
+		"EG-108_location_query":      {http.Header{"Location": {"https://cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_location_second":     {http.Header{"Location": {"/x", "https://cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_location_host":       {http.Header{"Location": {"//cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_location_user":       {http.Header{"Location": {"https://u:p@bound.good.test/x"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_location_port":       {http.Header{"Location": {"https://bound.good.test:8443/x?y"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_location_broken":     {http.Header{"Location": {"https://%zz/x?y"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_link":                {http.Header{"Link": {`<https://cdn.test/x?sig=0123456789>; rel="next"`}}, "", "", enforcers.CodeAnswerCredential},
+		"location_same":              {http.Header{"Location": {"https://bound.good.test/x?page=2"}}, "", "", ""},
+		"location_same_port":         {http.Header{"Location": {"https://bound.good.test:443/x?page=2"}}, "", "", ""},
+		"location_relative":          {http.Header{"Location": {"/x?page=2"}}, "", "", ""},
+		"location_elsewhere":         {http.Header{"Location": {"https://cdn.test/x"}}, "", "", ""},
+		"cookies":                    {http.Header{"Set-Cookie": {"session=1"}, "Set-Cookie2": {"x"}, "Authentication-Info": {"y"}}, "x", "x", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp := answerOf(c.header, c.body)
