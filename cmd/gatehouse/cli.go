@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -82,6 +83,16 @@ func (c *cli) root() *cobra.Command {
 	return root
 }
 
+// remedy is err's hint, for the person who asks. A file of another user's is in
+// order, so "restore it from a backup" would be the wrong thing to do.
+func remedy(err error) string {
+	code := problem.CodeOf(err)
+	if errors.Is(err, fs.ErrPermission) && (code == problem.KeysInvalid || code == problem.Internal) {
+		return "it is another user's: be the user that runs the node"
+	}
+	return problem.HintOf(err)
+}
+
 // exit prints err for a person and returns the exit code.
 func (c *cli) exit(err error) int {
 	if err == nil {
@@ -92,7 +103,7 @@ func (c *cli) exit(err error) int {
 		return e.code
 	}
 	fmt.Fprintf(c.err, "gatehouse: %v\n", err)
-	if hint := problem.HintOf(err); hint != "" {
+	if hint := remedy(err); hint != "" {
 		fmt.Fprintf(c.err, "gatehouse: hint: %s\n", hint)
 	}
 	if e != nil {

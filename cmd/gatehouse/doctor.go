@@ -13,7 +13,6 @@ import (
 	"gatehouse/gatekeeper/sandbox"
 	"gatehouse/internal/config"
 	"gatehouse/internal/notary"
-	"gatehouse/internal/problem"
 )
 
 // Levels of a finding.
@@ -70,7 +69,7 @@ func (c *cli) doctorCommand() *cobra.Command {
 func examine(ctx context.Context, path string, service bool) []finding {
 	var found []finding
 	add := func(check, level, detail, fix string) { found = append(found, finding{check, level, detail, fix}) }
-	bad := func(check string, err error) { add(check, levelFail, err.Error(), problem.HintOf(err)) }
+	bad := func(check string, err error) { add(check, levelFail, err.Error(), remedy(err)) }
 
 	cfg, err := loadConfig(path)
 	if err != nil {
@@ -132,7 +131,7 @@ func conformanceHere(cfg *config.Config) []finding {
 		}
 	}
 	if err != nil {
-		return []finding{{"conformance", levelWarn, err.Error(), problem.HintOf(err)}}
+		return []finding{{"conformance", levelWarn, err.Error(), remedy(err)}}
 	}
 	return []finding{{"conformance", levelOK, fmt.Sprintf("local: %d cases passed, %d absent, until %s", report.Passed, report.Absent, stamp(report.Expires)), ""}}
 }
@@ -142,7 +141,7 @@ func probeHere(ctx context.Context, cfg *config.Config) []finding {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	fail := func(check string, err error) []finding {
-		return []finding{{check, levelFail, err.Error(), problem.HintOf(err)}}
+		return []finding{{check, levelFail, err.Error(), remedy(err)}}
 	}
 	dir, err := os.MkdirTemp("", "gatehouse-doctor-")
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"gatehouse/gatekeeper/bundle"
 	"gatehouse/ingest/github"
 	"gatehouse/internal/config"
-	"gatehouse/internal/problem"
 )
 
 // appLimit bounds doctor's question to a host.
@@ -54,7 +53,7 @@ func examineApps(ctx context.Context, cfg *config.Config, up *upstream.Client) [
 				continue
 			}
 		}
-		found = append(found, finding{check, levelFail, "couldn't compare its permissions: " + err.Error(), problem.HintOf(err)})
+		found = append(found, finding{check, levelFail, "couldn't compare its permissions: " + err.Error(), remedy(err)})
 	}
 	return found
 }

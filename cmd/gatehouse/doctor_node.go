@@ -18,7 +18,6 @@ import (
 	"gatehouse/internal/api"
 	"gatehouse/internal/bus"
 	"gatehouse/internal/config"
-	"gatehouse/internal/problem"
 	"gatehouse/wasm"
 )
 
@@ -50,11 +49,11 @@ func checkRecord(s state, running bool, status api.Status) []finding {
 	case errors.Is(err, fs.ErrNotExist):
 		return []finding{{"record", levelOK, "none yet", ""}}
 	case err != nil:
-		return []finding{{"record", levelFail, err.Error(), ""}}
+		return []finding{{"record", levelFail, err.Error(), remedy(err)}}
 	}
 	old, err := readShard(s.dir)
 	if err != nil {
-		return []finding{{"record", levelFail, err.Error(), problem.HintOf(err)}}
+		return []finding{{"record", levelFail, err.Error(), remedy(err)}}
 	}
 	return []finding{{"record", levelOK, fmt.Sprintf("%d leaves, each under its seal; head %s", old.size, old.head), ""}}
 }
@@ -71,7 +70,7 @@ func checkNATS(ctx context.Context, cfg *config.Config, running bool, status api
 	defer cancel()
 	b, err := bus.Open(ctx, bus.Options{Node: cfg.Node, URL: cfg.NATS.URL, Creds: cfg.Path(cfg.NATS.Creds), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return []finding{{"nats", levelFail, err.Error(), problem.HintOf(err)}}
+		return []finding{{"nats", levelFail, err.Error(), remedy(err)}}
 	}
 	defer b.Close() //nolint:errcheck // asked only
 	drift, err := b.Drift(ctx)
@@ -96,7 +95,7 @@ func checkNATS(ctx context.Context, cfg *config.Config, running bool, status api
 // added one with the digest that names it.
 func checkModules(ctx context.Context, cfg *config.Config, s state) []finding {
 	fail := func(err error) []finding {
-		return []finding{{"enforcers", levelFail, err.Error(), problem.HintOf(err)}}
+		return []finding{{"enforcers", levelFail, err.Error(), remedy(err)}}
 	}
 	o := wasm.Options{}
 	if _, err := os.Stat(s.wasm); err == nil {
@@ -143,7 +142,7 @@ var notInUnit = []string{
 func checkUnit(path string) []finding {
 	files, err := filepath.Glob(path + ".d/*.conf")
 	if err != nil {
-		return []finding{{"unit", levelFail, err.Error(), ""}}
+		return []finding{{"unit", levelFail, err.Error(), remedy(err)}}
 	}
 	set, found := map[string]string{}, []finding{}
 	for _, file := range append([]string{path}, files...) {
@@ -152,7 +151,7 @@ func checkUnit(path string) []finding {
 			return []finding{{"unit", levelWarn, path + " is not installed", "install deploy/systemd/gatehouse.service there"}}
 		}
 		if err != nil {
-			return []finding{{"unit", levelFail, err.Error(), ""}}
+			return []finding{{"unit", levelFail, err.Error(), remedy(err)}}
 		}
 		for line := range strings.SplitSeq(string(b), "\n") {
 			if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && name != "" && name[0] != '#' && name[0] != ';' {

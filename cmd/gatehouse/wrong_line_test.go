@@ -3,9 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"io/fs"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+
+	"gatehouse/internal/problem"
 )
 
 // TestWrongLine: whatever is wrong with a command line is said in one line with
@@ -72,5 +77,24 @@ func TestHelpOfEveryVerb(t *testing.T) {
 	walk(nil)
 	if seen < 100 {
 		t.Errorf("%d verbs", seen)
+	}
+}
+
+// TestRemedy: what another user may read is not broken.
+func TestRemedy(t *testing.T) {
+	const restore = "restore the keys from their backup"
+	denied := &fs.PathError{Op: "open", Path: "seal.key", Err: syscall.EACCES}
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"keys":          {problem.Wrap(denied, problem.KeysInvalid, "seal.key cannot be used", restore), "be the user that runs the node"},
+		"keys_damaged":  {problem.New(problem.KeysInvalid, "seal.key cannot be used", restore), restore},
+		"modules":       {fmt.Errorf("couldn't read the modules: %w", denied), "be the user that runs the node"},
+		"config_secret": {problem.Wrap(denied, problem.ConfigInvalid, "couldn't read the secret's file", "check its mode"), "check its mode"},
+	} {
+		if got := remedy(c.err); !strings.HasSuffix(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }
