@@ -235,7 +235,7 @@ func (r *reply) finish() bool {
 	if !r.sent {
 		r.head(int64(len(r.small)))
 	}
-	if r.framing == byChunks {
+	if r.framing == byChunks && r.err == nil { // what was broken off has no end
 		_, _ = r.w.WriteString("0\r\n")
 		for _, name := range r.trailerNames() {
 			for _, v := range r.header[name] {
