@@ -33,6 +33,9 @@ const blobRule = `{"host":"blob.good.test","id":"egress[20]","methods":["GET","H
 
 var blobPolicy = strings.Replace(boundPolicy, `"egress":[`, `"egress":[`+blobRule, 1)
 
+// aboutTheHost is what a store must not say of the door's own name.
+var aboutTheHost = []string{"Strict-Transport-Security", "Clear-Site-Data", "Service-Worker-Allowed", "Nel", "Report-To", "Set-Cookie", "Alt-Svc"}
+
 // store answers as a host that redirects to a signed URL, and as a store that
 // needs one.
 func store(location string) http.HandlerFunc {
@@ -44,7 +47,9 @@ func store(location string) http.HandlerFunc {
 			http.Error(w, "not signed", http.StatusForbidden)
 		default:
 			w.Header().Set("Content-Type", "application/octet-stream")
-			w.Header().Set("Strict-Transport-Security", "max-age=1")
+			for _, name := range aboutTheHost {
+				w.Header().Set(name, "x")
+			}
 			_, _ = io.WriteString(w, object)
 		}
 	}
@@ -93,8 +98,13 @@ func TestBypassMatrixDoorURLs(t *testing.T) {
 	refused := denied(403, enforcers.CodeDoorURLUse)
 	for name, c := range map[string]caseOf{
 		"EG-108_get": {hard: read, check: func(t *testing.T, in *inside, re reply) {
-			if re.body != object || re.header.Get("Strict-Transport-Security") != "" {
+			if re.body != object || !strings.HasPrefix(re.header.Get("Content-Security-Policy"), "sandbox") {
 				t.Errorf("%v %q", re.header, re.body)
+			}
+			for _, name := range aboutTheHost {
+				if re.header.Get(name) != "" {
+					t.Errorf("%s came in", name)
+				}
 			}
 		}},
 		"EG-108_head": {do: ask("HEAD URL"), hard: read},
@@ -151,6 +161,20 @@ func TestBypassMatrixDoorURLs(t *testing.T) {
 		}},
 		"EG-108_in_a_header": {hard: stopped(502, enforcers.CodeAnswerCredential).at("egress[20]").dialed(1), setup: func(t *testing.T, in *inside) {
 			in.out.handle(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("X-Was", r.URL.Query().Get("X-Amz-Signature"))
+			})
+		}},
+		"EG-108_in_a_trailer": {do: func(in *inside, path string) reply {
+			re := atDoor("GET " + path)(in)
+			if re.err == nil || strings.Contains(re.body, signature) {
+				in.t.Errorf("the answer came whole: %v %q", re.header, re.body)
+			}
+			return re
+		}, hard: allowed(200, "egress[20]").ended(enforcers.CodeAnswerCredential), setup: func(t *testing.T, in *inside) {
+			in.out.handle(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Trailer", "X-Was")
+				w.Header().Set("Content-Type", "application/octet-stream")
+				_, _ = io.WriteString(w, strings.Repeat(object, 1<<10))
 				w.Header().Set("X-Was", r.URL.Query().Get("X-Amz-Signature"))
 			})
 		}},
