@@ -55,9 +55,12 @@ type doorURLs struct {
 func (us *doorURLs) add(life context.Context, now time.Time, u doorURL) (handle string, ok bool) {
 	us.mu.Lock()
 	defer us.mu.Unlock()
-	if us.life != life {
-		if life.Err() != nil || us.life != nil && us.life.Err() == nil {
-			return "", false // an answer from before a change
+	switch {
+	case life.Err() != nil:
+		return "", false // an answer from before a change, or behind the end
+	case us.life != life:
+		if us.life != nil && us.life.Err() == nil {
+			return "", false
 		}
 		us.drop(len(us.order))
 		us.by, us.life = make(map[string]doorURL), life
