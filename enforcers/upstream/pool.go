@@ -52,7 +52,7 @@ type client struct {
 	conn   *conn
 	free   bool // it stands in clients.free; guarded by the pool
 	reused atomic.Bool
-	used   atomic.Bool  // since the last sweep
+	used   atomic.Bool  // since the last sweep; set with the pool locked, before it is reserved
 	since  atomic.Int64 // time of the last sweep that found it in use
 }
 
@@ -64,7 +64,6 @@ func (p *pool) reuse(key poolKey) *client {
 		c := p.take(key)
 		if c == nil || c.cc.Reserve() == nil {
 			if c != nil {
-				c.used.Store(true)
 				c.reused.Store(true)
 				p.offer(key, c) // HTTP/2 takes more than one
 			}
@@ -84,6 +83,7 @@ func (p *pool) take(key poolKey) *client {
 	last := len(set.free) - 1
 	c := set.free[last]
 	set.free[last], set.free, c.free = nil, set.free[:last], false
+	c.used.Store(true) // it may be reserved any time from now on
 	return c
 }
 
@@ -160,7 +160,7 @@ func (p *pool) sweep() {
 		case e.c.used.Swap(false), e.c.cc.InFlight() > 0:
 			e.c.since.Store(now)
 		case e.c.cc.leave(now-e.c.since.Load() >= int64(p.keep)):
-			p.drop(e.key, e.c)
+			p.dropIf(e.key, e.c, func() bool { return !e.c.used.Load() }) // or somebody took it a moment ago
 		}
 	}
 	p.mu.Lock()
@@ -171,8 +171,15 @@ func (p *pool) sweep() {
 }
 
 // drop closes a connection and forgets it.
-func (p *pool) drop(key poolKey, c *client) {
+func (p *pool) drop(key poolKey, c *client) { p.dropIf(key, c, func() bool { return true }) }
+
+// dropIf is drop, unless ok says no while nobody can take the connection.
+func (p *pool) dropIf(key poolKey, c *client, ok func() bool) {
 	p.mu.Lock()
+	if !ok() {
+		p.mu.Unlock()
+		return
+	}
 	if set := p.by[key]; set != nil {
 		delete(set.all, c)
 		if c.free {

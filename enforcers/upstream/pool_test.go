@@ -121,3 +121,54 @@ func TestPoolSweeps(t *testing.T) {
 		})
 	}
 }
+
+// hesitant is a connection that somebody reserves while it is asked whether it
+// is of any more use.
+type hesitant struct {
+	wire
+	before func()
+	closed bool
+}
+
+func (h *hesitant) leave(bool) bool { h.before(); return true }
+func (h *hesitant) Close() error    { h.closed = true; return nil }
+func (*hesitant) Reserve() error    { return nil }
+func (*hesitant) InFlight() int     { return 0 }
+func (*hesitant) Available() int    { return 1 }
+func (*hesitant) Err() error        { return nil }
+func (*hesitant) changed(func())    {}
+
+// TestPoolSweepLeavesWhatIsTaken: a connection that a request takes while it is
+// about to be dropped is that request's.
+func TestPoolSweepLeavesWhatIsTaken(t *testing.T) {
+	to, err := authority.New(authority.HTTPS, "a.test", 443)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := poolKey{session: "s", to: to, generation: 1}
+	for name, taken := range map[string]bool{"taken": true, "unused": false} {
+		t.Run(name, func(t *testing.T) {
+			p := &pool{keep: time.Hour}
+			ours, theirs := net.Pipe()
+			defer theirs.Close()
+			h := &hesitant{before: func() {}}
+			p.add(key, &conn{Conn: ours, stop: func() bool { return true }}, h)
+			p.sweep() // it is new
+			if taken {
+				h.before = func() {
+					if p.reuse(key) == nil {
+						t.Error("it was not there to take")
+					}
+				}
+			}
+			p.sweep()
+			p.mu.Lock()
+			there := len(p.by) == 1
+			p.mu.Unlock()
+			if h.closed == taken || there != taken {
+				t.Errorf("closed %t, in the pool %t", h.closed, there)
+			}
+			p.close()
+		})
+	}
+}
