@@ -28,9 +28,9 @@ import (
 	"gatehouse/internal/outside"
 )
 
-const (
-	hookCanary   = "canary_of_a_webhook_secret_that_github_made"
-	clientCanary = "canary_of_a_client_secret"
+var (
+	hookCanary   = unique("webhook", "canary_of_a_webhook_secret_that_github_made_")
+	clientCanary = unique("client", "canary_of_a_client_secret_")
 )
 
 // manifestServer is a GitHub Enterprise Server that makes Apps from manifests.

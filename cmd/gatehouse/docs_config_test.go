@@ -84,7 +84,7 @@ func TestDocsConfiguration(t *testing.T) {
 						whole += other
 					}
 				}
-				file := filepath.Join(t.TempDir(), "gatehouse.yaml")
+				file := filepath.Join(tempDir(t), "gatehouse.yaml")
 				write(t, file, whole)
 				if _, err := config.Check(file); err != nil {
 					t.Errorf("%s: %v\n%s", path, err, block)

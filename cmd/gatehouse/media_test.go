@@ -35,7 +35,7 @@ func newBlockDisk(t *testing.T, dir string) *blockDisk {
 			t.Skipf("SKIPPED: a disk that breaks needs %s: %v", tool, err)
 		}
 	}
-	image := filepath.Join(tempDir(t), "disk.img")
+	image := filepath.Join(t.TempDir(), "disk.img") // what is on it is searched where it is mounted
 	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 512<<20)); err != nil {
 		t.Fatal(err)
 	}

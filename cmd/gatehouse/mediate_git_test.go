@@ -25,6 +25,7 @@ func TestStaticHosts(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "app.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
 	write(t, filepath.Join(dir, "pat"), unique("pat", "github_pat_canary"))
+	holds(filepath.Join(dir, "pat"), "pat")
 	for name, c := range map[string]struct {
 		credential string
 		static     bool

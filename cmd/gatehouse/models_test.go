@@ -119,7 +119,7 @@ func serviceAccount(t *testing.T) string {
 		t.Fatal(err)
 	}
 	b, err := json.Marshal(map[string]string{
-		"type": "service_account", "project_id": "acme-prod", "private_key_id": "CANARY-key-id", "client_email": "gatehouse@acme-prod.iam.gserviceaccount.com",
+		"type": "service_account", "project_id": "acme-prod", "private_key_id": unique("key id", "CANARY-key-id-"), "client_email": "gatehouse@acme-prod.iam.gserviceaccount.com",
 		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), "token_uri": "https://oauth2.googleapis.com/token",
 	})
 	if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net/http"
@@ -67,7 +68,7 @@ func TestVertexCredentials(t *testing.T) {
 	write(t, filepath.Join(dir, "ca.pem"), string(world.CA()))
 	write(t, filepath.Join(dir, "service.json"), serviceAccount(t))
 	write(t, filepath.Join(dir, "person.json"), `{"type":"authorized_user","client_id":"c","client_secret":"s","refresh_token":"`+refresh+`"}`)
-	write(t, filepath.Join(dir, "program.json"), `{"type":"external_account","audience":"a","subject_token_type":"t","token_url":"https://evil.test/","credential_source":{"executable":{"command":"touch pwned"}}}`)
+	write(t, filepath.Join(dir, "program.json"), `{"type":"external_account","audience":"`+rand.Text()+`","subject_token_type":"t","token_url":"https://evil.test/","credential_source":{"executable":{"command":"touch pwned"}}}`)
 	write(t, filepath.Join(dir, "elsewhere.json"), strings.Replace(serviceAccount(t), "oauth2.googleapis.com", "evil.test", 1))
 	const conn = `  - {name: %s, kind: model, provider: vertex-anthropic, project: acme-prod, location: europe-west1, credential: "${file:%s}"%s}` + "\n"
 	write(t, filepath.Join(dir, "gatehouse.yaml"), strings.Replace(worldConfig(world), "dev: {", "dev: {ca: ca.pem, ", 1)+"connections:\n"+

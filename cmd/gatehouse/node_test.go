@@ -65,6 +65,11 @@ func newNamedNode(t testing.TB, dir, name, config string, bundles ...string) *li
 	t.Cleanup(func() {
 		n.look(true)
 		n.kill()
+		if mounted(dir) { // nothing is there any more when the test is over
+			for _, hit := range leaks(t, dir) {
+				t.Error(hit)
+			}
+		}
 		if t.Failed() {
 			if b, err := os.ReadFile(n.path("log")); err == nil {
 				t.Logf("the node said:\n%s", b[max(0, len(b)-8000):])

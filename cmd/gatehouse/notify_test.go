@@ -148,7 +148,8 @@ func TestFirstRefusalIsMailed(t *testing.T) {
 	// The same server under a name that its certificate does not have.
 	world.DNS.Answer("wrong.test", netip.MustParseAddr("93.184.216.39"))
 
-	t.Setenv("MAIL_PASSWORD", "s3cret-of-the-mailbox")
+	mailPassword := unique("mail", "s3cret-of-the-mailbox-")
+	t.Setenv("MAIL_PASSWORD", mailPassword)
 	load := func(server string) *config.Config {
 		t.Helper()
 		cfg, err := written(t, worldConfig(world)+"notify: [{smtp: \""+server+":465\", from: gatehouse@mail.test, to: ops@mail.test, username: gatehouse, password: \"${env:MAIL_PASSWORD}\"}]\n")
@@ -194,7 +195,7 @@ func TestFirstRefusalIsMailed(t *testing.T) {
 	if err := mailbox("mail.test").tell(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	if len(box.letters) != 1 || len(box.logins) != 1 || box.logins[0] != "gatehouse s3cret-of-the-mailbox" {
+	if len(box.letters) != 1 || len(box.logins) != 1 || box.logins[0] != "gatehouse "+mailPassword {
 		t.Fatalf("%d letters, logins %q", len(box.letters), box.logins)
 	}
 	envelope, letter, _ := strings.Cut(box.letters[0], "\n")

@@ -34,7 +34,7 @@ type natsProcess struct {
 // newNATS starts the server and makes the streams, as an administrator does once.
 func newNATS(t *testing.T) *natsProcess {
 	t.Helper()
-	s := &natsProcess{t: t, dir: t.TempDir()}
+	s := &natsProcess{t: t, dir: tempDir(t)}
 	build := exec.Command("go", "build", "-o", filepath.Join(s.dir, "nats-server"), "github.com/nats-io/nats-server/v2")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -33,7 +33,7 @@ type kept struct {
 
 func newKept(t *testing.T) *kept {
 	t.Helper()
-	k := &kept{t: t, dir: t.TempDir()}
+	k := &kept{t: t, dir: tempDir(t)}
 	var err error
 	if k.keys, err = notary.NewKeys("test.gatehouse.example/node-1"); err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func (k *kept) stop() {
 func (k *kept) apply(j gatekeeper.Journal) gatekeeper.Applied {
 	k.t.Helper()
 	gk, err := gatekeeper.New(gatekeeper.Options{
-		Node: "node-1", Dir: k.t.TempDir(), Journal: j, Notary: chains{k.n}, Blobs: k.blobs, Bundles: &memoryKV{}, Unlimited: true, Log: slog.New(slog.DiscardHandler),
+		Node: "node-1", Dir: tempDir(k.t), Journal: j, Notary: chains{k.n}, Blobs: k.blobs, Bundles: &memoryKV{}, Unlimited: true, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		k.t.Fatal(err)
@@ -269,7 +269,7 @@ func TestRetentionWaits(t *testing.T) {
 func (k *kept) unknown(r *retention) {
 	k.t.Helper()
 	var err error
-	if r.bus, err = bus.Open(k.t.Context(), bus.Options{Node: "node-1", Dir: k.t.TempDir(), Log: slog.New(slog.DiscardHandler)}); err != nil {
+	if r.bus, err = bus.Open(k.t.Context(), bus.Options{Node: "node-1", Dir: tempDir(k.t), Log: slog.New(slog.DiscardHandler)}); err != nil {
 		k.t.Fatal(err)
 	}
 	k.t.Cleanup(func() { _ = r.bus.Close() })

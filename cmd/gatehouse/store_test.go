@@ -128,7 +128,7 @@ func (n *liveNode) said() int {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return strings.Count(string(b), "the streams lack what the journal holds")
+	return strings.Count(string(b), "the streams lack what the journal holds") + strings.Count(string(b), "the streams are empty; the journal is written to them")
 }
 
 // lastLine is the last thing that the node said that is no log line.

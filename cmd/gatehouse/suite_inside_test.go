@@ -141,6 +141,18 @@ func (n *liveNode) pages(ctx context.Context, browse bool, search func(where str
 	return count
 }
 
+// mounted reports whether a folder is a disk of its own.
+func mounted(dir string) bool {
+	in, err1 := os.Stat(dir)
+	over, err2 := os.Stat(filepath.Dir(dir))
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	a, ok1 := in.Sys().(*syscall.Stat_t)
+	b, ok2 := over.Sys().(*syscall.Stat_t)
+	return ok1 && ok2 && a.Dev != b.Dev
+}
+
 // descendants returns the processes below one.
 func descendants(t testing.TB, pid int) (all []int) {
 	t.Helper()

@@ -438,9 +438,16 @@ func wholeSuite(m *testing.M) int {
 	if code != 0 || set("run")+set("skip")+set("list")+set("fuzz") != "" || set("fuzzworker") == "true" || testing.Short() || os.Geteuid() != 0 {
 		return code
 	}
-	for _, kind := range []string{"file", "env", "store", "key", "mark", "tls", "nats", "minted", "login"} {
+	for _, kind := range []string{"file", "env", "store", "key", "mark", "nats", "minted", "login", "token"} {
 		if kinds[kind] == 0 {
 			fmt.Printf("no test of the suite has a secret of kind %s\n", kind)
+			code = 1
+		}
+	}
+	// About a quarter of what there is when this was written.
+	for what, n := range map[string][2]int{"folders": {tally.folders, 300}, "commands": {tally.commands, 60}, "nodes": {tally.nodes, 20}, "pages": {tally.pages, 300}, "processes inside": {tally.processes, 4}} {
+		if n[0] < n[1] {
+			fmt.Printf("only %d %s were searched in a run of all tests, want %d\n", n[0], what, n[1])
 			code = 1
 		}
 	}
