@@ -60,7 +60,7 @@ func (s eventStream) Find(ctx context.Context, hash string) (gatekeeper.Message,
 		}
 		return gatekeeper.Message{Subject: m.Subject, Data: m.Data, Header: m.Header}, nil
 	}
-	return gatekeeper.Message{}, problem.New(problem.NotFound, "the event is not on the stream", "")
+	return gatekeeper.Message{}, problem.New(problem.NotFound, "the event is not on the stream", "gatehouse event list shows those that are")
 }
 
 // bucket is a KV bucket under the gatekeeper's error codes.

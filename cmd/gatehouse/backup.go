@@ -75,7 +75,7 @@ func (c *cli) backupCommand() *cobra.Command {
 // blob that a record names was on the disk before the record.
 func (m maintenance) Backup(ctx context.Context, dir string, by api.Actor) (api.Backup, error) {
 	if !filepath.IsAbs(dir) {
-		return api.Backup{}, usage("a backup needs an absolute folder", "")
+		return api.Backup{}, usage("a backup needs an absolute folder", "the node makes it, wherever it was started")
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {

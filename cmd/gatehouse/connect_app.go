@@ -41,7 +41,7 @@ func (n newApp) check(cfg *config.Config, app githubApp) (github.Manifest, error
 	m := github.Manifest{Name: n.name, URL: cfg.PublicURL, Hook: github.ManifestHook{Active: true}}
 	switch u, err := url.Parse(cfg.PublicURL); {
 	case app.id != 0 || app.key != "":
-		return m, usage("--create-app makes the App; --app-id and --app-key name one that is there", "")
+		return m, usage("--create-app makes the App; --app-id and --app-key name one that is there", "leave one of them out")
 	case err != nil || u.Scheme != "https":
 		return m, problem.New(problem.ConfigInvalid, "public_url is not set to an https URL", "GitHub delivers there; set it first")
 	case n.name == "" || len(n.name) > 34:

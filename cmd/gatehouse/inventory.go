@@ -83,7 +83,7 @@ func (i inventory) report(name string, now time.Time) (*conformance, error) {
 	}
 	p, ok := i.providers[name]
 	if !ok {
-		return nil, problem.New(problem.NotFound, "the node has no provider "+name, "")
+		return nil, problem.New(problem.NotFound, "the node has no provider "+name, "providers: in the configuration names them")
 	}
 	return r, r.holds(p, now)
 }

@@ -143,7 +143,7 @@ func (c *cli) receiptsExport() *cobra.Command {
 			route := "/v1/receipts/export"
 			switch {
 			case format == "dsse" && (session == "" || len(q) != 1):
-				return usage("--format dsse takes one --session and nothing else", "")
+				return usage("--format dsse takes one --session and nothing else", "add --session SESSION; leave --since, --until and --open out")
 			case format == "dsse":
 				route, q = "/v1/sessions/"+url.PathEscape(session)+"/envelope", nil
 			case format != "native":

@@ -278,7 +278,7 @@ func (f folder) keyset(context.Context) ([]byte, error) {
 func (f folder) checkpoint(context.Context, string) ([]byte, error) {
 	b, err := os.ReadFile(filepath.Join(f.dir, "checkpoint"))
 	if err != nil {
-		return nil, problem.Wrap(err, problem.NotFound, "there is no checkpoint in "+f.dir, "")
+		return nil, problem.Wrap(err, problem.NotFound, "there is no checkpoint in "+f.dir, "a node writes one into each folder under checkpoints: and into state/log")
 	}
 	return b, nil
 }

@@ -124,7 +124,7 @@ func (o runOptions) asRun() ([]byte, error) {
 	}
 	switch {
 	case len(o.argv) > 0 && o.agent != "":
-		return nil, usage("--agent and a command exclude each other", "")
+		return nil, usage("--agent and a command exclude each other", "leave one of them out")
 	case len(o.argv) > 0:
 		session["agent"] = map[string]any{"command": map[string]any{"argv": o.argv}}
 	case o.agent != "":

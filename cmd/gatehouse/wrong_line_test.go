@@ -35,10 +35,11 @@ func TestWrongLine(t *testing.T) {
 		"run":                           {"missing: --bundle", "see `gatehouse run --help`"},
 		"-o xml version":                {`unknown output "xml"`, "use table, json or ndjson"},
 		"connect sentry --stdin":        {"there is no secret on the standard input", "pipe in the one that sentry shows"},
+		"receipts export --format dsse": {"--format dsse takes one --session and nothing else", "add --session SESSION; leave --since, --until and --open out"},
 	} {
 		t.Run(args, func(t *testing.T) {
 			t.Chdir(tempDir(t))
-			if strings.HasPrefix(args, "connect sentry") {
+			if strings.HasPrefix(args, "connect sentry") || strings.HasPrefix(args, "receipts export") {
 				write(t, "gatehouse.yaml", "endpoints: []\n")
 			}
 			var out, errw bytes.Buffer
