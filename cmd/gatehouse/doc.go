@@ -2,10 +2,10 @@
 // those sessions your keys.
 //
 // This package reads the command line and wires the rooms: serve.go joins them,
-// each after those that it needs, and each verb has a file of its own. What is admitted,
-// judged or spent is decided in the rooms and never here. Local verbs (receipts
-// verify, bundle lint, config) call the packages; verbs about a running node call
-// its API over the 0600 unix socket in the state folder.
+// each after those that it needs, and each verb has a file of its own. What is
+// admitted, judged or spent is decided in the rooms and never here. Local verbs
+// (receipts verify, bundle lint, config) call the packages; verbs about a running
+// node call its API over the 0600 unix socket in the state folder.
 //
 // # Where to look
 //
