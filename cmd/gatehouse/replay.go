@@ -280,7 +280,7 @@ func (m *material) replay(ctx context.Context) (*replayed, error) {
 	want := wasm.Recorded{Module: d.Module, Fault: d.Fault, Verdict: enforcers.Verdict{
 		Effect: enforcers.Effect(d.Verdict), Rule: d.Rule, Reason: d.Reason, Fuel: d.Fuel,
 	}}
-	got, same, err := wasm.Replay(ctx, mod, configure, m.action, want)
+	got, _, err := wasm.Replay(ctx, mod, configure, m.action, want)
 	if errors.Is(err, wasm.ErrOtherModule) {
 		return nil, problem.Wrap(err, problem.Conflict, fmt.Sprintf("%s decided with module %x, and this is %x", d.By, [32]byte(d.Module), mod.Digest()), "another version of Gatehouse has other built-in enforcers; replay with the version that decided")
 	}
@@ -289,13 +289,32 @@ func (m *material) replay(ctx context.Context) (*replayed, error) {
 	}
 	out := &replayed{
 		Session: m.receipt.Session, Seq: m.receipt.Seq, Enforcer: d.By, Module: fmt.Sprintf("%x", [32]byte(d.Module)),
-		Recorded: judged(want), Again: judged(got), Whole: a.whole(), Same: same,
+		Recorded: judged(want), Again: judged(got), Whole: a.whole(),
 	}
+	got = asRecorded(got, d)
 	if !out.Whole {
 		got.Verdict.Fuel = want.Verdict.Fuel
-		out.Same = got == want
 	}
+	out.Same = got == want
 	return out, nil
+}
+
+// gateReasons are what the gate writes in shadow in place of the reason of an
+// enforcer that denied: what no would-block may do.
+var gateReasons = []string{enforcers.CodeNeedsAuthority, enforcers.CodeIPLiteral, enforcers.CodePort, enforcers.CodeRelay}
+
+// asRecorded returns an enforcer's answer with what the gate makes of it where
+// it has the last word: the enforcer alone is asked again.
+func asRecorded(got wasm.Recorded, d *receipts.Dec) wasm.Recorded {
+	v := &got.Verdict
+	switch {
+	case got.Fault != "" || d.Passed:
+	case d.Mode == receipts.Shadow && v.Effect == enforcers.Deny && slices.Contains(gateReasons, d.Reason):
+		v.Reason = d.Reason // EG-104, EG-18, EG-20
+	case v.Effect == enforcers.Allow && d.Reason == enforcers.CodeNameBudget:
+		v.Effect, v.Reason = enforcers.Deny, d.Reason // EG-109
+	}
+	return got
 }
 
 func judged(r wasm.Recorded) judgement {
