@@ -10,6 +10,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,7 @@ import (
 	"gatehouse/internal/api"
 	"gatehouse/internal/bus"
 	"gatehouse/internal/config"
+	"gatehouse/internal/event"
 	"gatehouse/internal/journal"
 	"gatehouse/internal/notary"
 	"gatehouse/internal/problem"
@@ -302,7 +304,7 @@ type compared struct {
 func compareStreams(ctx context.Context, b *bus.Bus, j *journal.Journal, p peers) (*compared, error) {
 	stored := b.Status().Stored
 	c := &compared{before: map[string]int{}, peers: p}
-	held := map[string][][32]byte{}
+	held, others := map[string][][32]byte{}, map[string]int{}
 	for _, stream := range recordStreams {
 		for m, err := range b.Read(ctx, stream, "", 0) {
 			if err != nil {
@@ -311,6 +313,7 @@ func compareStreams(ctx context.Context, b *bus.Bus, j *journal.Journal, p peers
 			c.messages++
 			if p.sealed(m) {
 				c.others++
+				others[m.Subject]++
 				continue
 			}
 			held[m.Subject] = append(held[m.Subject], sha256.Sum256(m.Data))
@@ -357,6 +360,13 @@ func compareStreams(ctx context.Context, b *bus.Bus, j *journal.Journal, p peers
 			c.before[subject] = len(left)
 		case len(left) > 0:
 			c.differ = append(c.differ, fmt.Sprintf("%s holds %d messages that the archive does not have", subject, len(left)))
+		}
+	}
+	// An event is told to any node, and stands on its subject once; the rest has one
+	// writer.
+	for subject, n := range others {
+		if seen[subject] && !strings.HasPrefix(subject, event.SubjectPrefix) {
+			c.differ = append(c.differ, fmt.Sprintf("%s holds %d messages of another node, and the archive writes it", subject, n))
 		}
 	}
 	slices.Sort(c.differ)
