@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"crypto/rand"
 	"fmt"
 	"io"
 	"net/http"
@@ -46,7 +45,7 @@ func TestDoorURLs(t *testing.T) {
 		t.Skip("short: each client starts a sandbox")
 	}
 	w := newRegistryWorld(t)
-	signature := "signature-" + rand.Text()
+	signature := unique("signed url", "signature-")
 	query := "X-Amz-Expires=300&X-Amz-Signature=" + signature
 	w.site(t, assetsHost, netip.MustParseAddr("93.184.216.61"), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+w.canary {
