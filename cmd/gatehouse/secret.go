@@ -102,7 +102,8 @@ func (c *cli) secretCommand() *cobra.Command {
 }
 
 // secrets opens the store for a verb. The configuration's other references need
-// not resolve: the secret that is missing may be the one to be set.
+// not resolve: the secret that is missing may be the one to be set. Before the
+// first secret there is a store to read, with nothing in it.
 func (c *cli) secrets(cmd *cobra.Command, make bool) (secretstore.Store, error) {
 	cfg, err := config.Check(c.file(cmd))
 	if err != nil {
@@ -115,6 +116,14 @@ func (c *cli) secrets(cmd *cobra.Command, make bool) (secretstore.Store, error) 
 		if err := makeSecrets(cfg); err != nil {
 			return nil, err
 		}
+		return openSecrets(cfg)
+	}
+	if _, err := os.Lstat(cfg.SecretsFile()); errors.Is(err, fs.ErrNotExist) {
+		unkept, err := secretstore.NewIdentity()
+		if err != nil {
+			return nil, err
+		}
+		return secretstore.Open(cfg.SecretsFile(), unkept)
 	}
 	return openSecrets(cfg)
 }

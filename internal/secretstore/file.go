@@ -2,6 +2,7 @@ package secretstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -119,6 +120,9 @@ func (f *File) Set(_ context.Context, name string, v secret.Value) error {
 func (f *File) Remove(_ context.Context, name string) error {
 	if err := CheckName(name); err != nil {
 		return err
+	}
+	if c, err := f.read(); err != nil || len(c.Secrets) == 0 {
+		return cmp.Or(err, notFound(name)) // there may be no folder to write in
 	}
 	return f.change(func(c *contents) error {
 		if _, ok := c.Secrets[name]; !ok {
