@@ -88,7 +88,7 @@ func (n *Notary) Envelope(ctx context.Context, session string) ([]byte, error) {
 		}
 	}
 	if s.Predicate.Receipts = len(s.Subject); s.Predicate.Receipts == 0 {
-		return nil, problem.New(problem.NotFound, "there is no session "+session+" in the journal", "")
+		return nil, problem.New(problem.NotFound, "there is no session "+session+" in the journal", noSession)
 	}
 	payload, err := json.Marshal(s)
 	if err != nil {

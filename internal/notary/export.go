@@ -28,6 +28,9 @@ type Filter struct {
 	Action func(leaf receipts.Hash) []byte // canonical bytes of a decision's action, nil if they are gone
 }
 
+// noSession is the hint of what asks for records that are not in the journal.
+const noSession = "gatehouse session list shows the sessions; the oldest leave the journal when its retention is over"
+
 // recentCheckpoints is how many checkpoints before the enclosed one readers are
 // taken to hold anyway.
 const recentCheckpoints = 16
@@ -197,7 +200,7 @@ func (x *export) choose() error {
 	}
 	for _, s := range x.f.Sessions {
 		if !x.want[s] {
-			return problem.New(problem.NotFound, "there is no session "+s+" in the journal", "")
+			return problem.New(problem.NotFound, "there is no session "+s+" in the journal", noSession)
 		}
 	}
 	if x.period() && len(x.want) == 0 {

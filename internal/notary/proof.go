@@ -69,7 +69,7 @@ func (n *Notary) find(ctx context.Context, subject string, seq uint64) ([]byte, 
 			}
 		}
 	}
-	return nil, 0, problem.New(problem.NotFound, fmt.Sprintf("there is no receipt %d of that session in the journal", seq), "")
+	return nil, 0, problem.New(problem.NotFound, fmt.Sprintf("there is no receipt %d of that session in the journal", seq), noSession)
 }
 
 func holds(group []journal.Record, subject string) bool {
