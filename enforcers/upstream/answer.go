@@ -118,7 +118,9 @@ func sameOrigin(location string, to authority.Authority) bool {
 		return true
 	}
 	if !u.IsAbs() && u.Hostname() == "" {
-		return true
+		// Browsers read both of these as the start of a host.
+		place, _, _ := strings.Cut(location, "?")
+		return !strings.HasPrefix(place, "//") && !strings.Contains(place, `\`)
 	}
 	port := u.Port()
 	if port == "" {

@@ -191,6 +191,8 @@ func TestGuardAnswer(t *testing.T) {
 		"EG-108_location_query":      {http.Header{"Location": {"https://cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
 		"EG-108_location_second":     {http.Header{"Location": {"/x", "https://cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
 		"EG-108_location_host":       {http.Header{"Location": {"//cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_location_slashes":    {http.Header{"Location": {"///cdn.test/x?page=2"}}, "", "", enforcers.CodeAnswerCredential},
+		"EG-108_location_backslash":  {http.Header{"Location": {`/\cdn.test/x?page=2`}}, "", "", enforcers.CodeAnswerCredential},
 		"EG-108_location_user":       {http.Header{"Location": {"https://u:p@bound.good.test/x"}}, "", "", enforcers.CodeAnswerCredential},
 		"EG-108_location_port":       {http.Header{"Location": {"https://bound.good.test:8443/x?y"}}, "", "", enforcers.CodeAnswerCredential},
 		"EG-108_location_broken":     {http.Header{"Location": {"https://%zz/x?y"}}, "", "", enforcers.CodeAnswerCredential},
