@@ -86,9 +86,13 @@ func TestParts(t *testing.T) {
 	line := func(key any, n int) string { return strings.Split(string(file(key)), "\n")[n] }
 	account, _ := json.Marshal(map[string]string{"type": "service_account", "private_key": string(file(rsaKey)), "client_email": "someone@example.com"})
 	raw := bytes.Repeat([]byte{1, 2, 3}, 8)
+	number, err := ecKey.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct{ value, part string }{
 		"ed25519_seed": {string(file(edKey)), string(edKey.Seed())}, "ed25519_line": {string(file(edKey)), line(edKey, 1)},
-		"ecdsa_number": {string(file(ecKey)), string(ecKey.D.Bytes())}, "ecdsa_line": {string(file(ecKey)), line(ecKey, 1)},
+		"ecdsa_number": {string(file(ecKey)), string(number)}, "ecdsa_line": {string(file(ecKey)), line(ecKey, 1)},
 		"rsa_exponent": {string(file(rsaKey)), string(rsaKey.D.Bytes())}, "rsa_prime": {string(file(rsaKey)), string(rsaKey.Primes[1].Bytes())}, "rsa_line": {string(file(rsaKey)), line(rsaKey, 12)},
 		"service_account": {string(account), line(rsaKey, 12)},
 		"user_password":   {"somebody:a-password-of-it", "a-password-of-it"}, "url_user": {"https://0123456789abcdef@errors.example.com/42", "0123456789abcdef"},
