@@ -34,6 +34,16 @@ type wire interface {
 // shared is a connection of net/http: HTTP/2, or one that will switch protocols.
 type shared struct{ *http.ClientConn }
 
+// RoundTrip refuses what HTTP/2 would carry and the next server behind it could
+// read as more than one request.
+func (s shared) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := wellFormed(r); err != nil {
+		s.Release()
+		return nil, err
+	}
+	return s.ClientConn.RoundTrip(r)
+}
+
 func (s shared) changed(f func())        { s.SetStateHook(func(*http.ClientConn) { f() }) }
 func (s shared) leave(expired bool) bool { return s.Err() != nil || expired && s.InFlight() == 0 }
 

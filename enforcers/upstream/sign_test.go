@@ -16,6 +16,7 @@ import (
 // verified TLS, to read, and nowhere else.
 func TestSigned(t *testing.T) {
 	o := newOutside(t)
+	o.http2(t)
 	c := newClient(t, o, nil)
 	const query = "X-Amz-Signature=0123456789abcdef"
 	for name, b := range map[string]struct {
@@ -23,16 +24,18 @@ func TestSigned(t *testing.T) {
 		grant                    enforcers.Grant
 		code                     string
 	}{
-		"read":               {url: "https://example.com/x", also: query},
-		"head":               {url: "https://example.com/x", also: query, method: "HEAD"},
-		"EG-66_cleartext":    {url: "http://example.com/x", also: query, code: enforcers.CodeCredential},
-		"EG-108_post":        {url: "https://example.com/x", also: query, method: "POST", code: enforcers.CodeDoorURLUse},
-		"EG-108_own_query":   {url: "https://example.com/x", also: query, query: "a=b", code: enforcers.CodePermit},
-		"EG-108_connection":  {url: "https://example.com/x", also: query, grant: enforcers.Grant{Connection: "main"}, code: enforcers.CodeCredential},
-		"EG-108_unguarded":   {url: "https://example.com/x", also: "a=b", code: enforcers.CodeCredential},
-		"EG-108_many":        {url: "https://example.com/x", also: manyParts(), code: enforcers.CodeCredential},
-		"EG-108_nothing":     {url: "https://example.com/x", also: "", code: enforcers.CodeCredential},
-		"EG-108_not_one_url": {url: "https://example.com/x", also: query + " HTTP/1.1", code: enforcers.CodeProtocol},
+		"read":                     {url: "https://example.com/x", also: query},
+		"head":                     {url: "https://example.com/x", also: query, method: "HEAD"},
+		"EG-66_cleartext":          {url: "http://example.com/x", also: query, code: enforcers.CodeCredential},
+		"EG-108_post":              {url: "https://example.com/x", also: query, method: "POST", code: enforcers.CodeDoorURLUse},
+		"EG-108_own_query":         {url: "https://example.com/x", also: query, query: "a=b", code: enforcers.CodePermit},
+		"EG-108_connection":        {url: "https://example.com/x", also: query, grant: enforcers.Grant{Connection: "main"}, code: enforcers.CodeCredential},
+		"EG-108_unguarded":         {url: "https://example.com/x", also: "a=b", code: enforcers.CodeCredential},
+		"EG-108_many":              {url: "https://example.com/x", also: manyParts(), code: enforcers.CodeCredential},
+		"EG-108_nothing":           {url: "https://example.com/x", also: "", code: enforcers.CodeCredential},
+		"read_http2":               {url: "https://example.com:8443/x", also: query},
+		"EG-108_not_one_url_http2": {url: "https://example.com:8443/x", also: query + " HTTP/1.1", code: enforcers.CodeProtocol},
+		"EG-108_not_one_url":       {url: "https://example.com/x", also: query + " HTTP/1.1", code: enforcers.CodeProtocol},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSession("s-"+name, receipts.Hard, enforcers.Allow, b.grant)

@@ -16,6 +16,24 @@ import (
 	"gatehouse/receipts"
 )
 
+// http2 has the outside speak HTTP/2 on port 8443.
+func (o *outside) http2(t *testing.T) {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		o.mu.Lock()
+		o.seen = append(o.seen, r)
+		h := o.handler
+		o.mu.Unlock()
+		if h != nil {
+			h(w, r)
+		}
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	o.dev.Upstreams[netip.AddrPortFrom(netip.MustParseAddr(public), 8443)] = netip.MustParseAddrPort(srv.Listener.Addr().String())
+}
+
 // bearer adds a credential to every request.
 type bearer struct{ secret.Value }
 
@@ -29,16 +47,7 @@ func (b bearer) Inject(_ context.Context, _ *enforcers.Permit, r *http.Request) 
 func TestTrailer(t *testing.T) {
 	const canary = "canary-0123456789"
 	o := newOutside(t)
-	h2 := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		o.mu.Lock()
-		h := o.handler
-		o.mu.Unlock()
-		h(w, r)
-	}))
-	h2.EnableHTTP2 = true
-	h2.StartTLS()
-	t.Cleanup(h2.Close)
-	o.dev.Upstreams[netip.AddrPortFrom(netip.MustParseAddr(public), 8443)] = netip.MustParseAddrPort(h2.Listener.Addr().String())
+	o.http2(t)
 	c := newClient(t, o, func(op *upstream.Options) { op.Inject = bearer{secret.FromString(canary)} })
 	for name, row := range map[string]struct {
 		value func(*http.Request) string
