@@ -62,7 +62,7 @@ type refusalKind struct {
 	kind, scheme, host, method, connection, repository, name string
 	port                                                     uint16
 	blind, authority, dev                                    bool
-	args, units                                              string
+	args, units, x                                           string
 	verdict                                                  receipts.Verdict
 	mode                                                     receipts.Mode
 	fault, rule, reason, by                                  string
@@ -86,6 +86,9 @@ func kindOf(r *receipts.Receipt) refusalKind {
 	}
 	for _, unit := range slices.Sorted(maps.Keys(a.Units)) {
 		k.units += unit + "\x00" + strconv.FormatUint(a.Units[unit], 10)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.X)) {
+		k.x += name + "\x00" + r.X[name] + "\x00"
 	}
 	return k
 }

@@ -154,18 +154,28 @@ func TestFolding(t *testing.T) {
 		t.Fatal("the third is not folded, or no receipt stands for it")
 	}
 	for name, change := range map[string]func(*enforcers.Action, *enforcers.Decision){
-		"path":    func(a *enforcers.Action, _ *enforcers.Decision) { a.HTTP.Path = "/other" },
-		"query":   func(a *enforcers.Action, _ *enforcers.Decision) { a.HTTP.Query = "a=1" },
-		"method":  func(a *enforcers.Action, _ *enforcers.Decision) { a.HTTP.Method = "POST" },
-		"size":    func(a *enforcers.Action, _ *enforcers.Decision) { a.HTTP.Body.Length = 7 },
-		"reason":  func(_ *enforcers.Action, d *enforcers.Decision) { d.Reason = "other" },
-		"rule":    func(_ *enforcers.Action, d *enforcers.Decision) { d.Rule = "other" },
-		"mode":    func(_ *enforcers.Action, d *enforcers.Decision) { d.Mode = receipts.Shadow },
-		"by":      func(_ *enforcers.Action, d *enforcers.Decision) { d.By = "other" },
-		"fault":   func(_ *enforcers.Action, d *enforcers.Decision) { d.Fault = "trap" },
-		"policy":  func(_ *enforcers.Action, d *enforcers.Decision) { d.Policy = receipts.Hash{1} },
-		"module":  func(_ *enforcers.Action, d *enforcers.Decision) { d.Module = receipts.Hash{1} },
-		"newgen":  func(a *enforcers.Action, _ *enforcers.Decision) { a.Generation = 9 },
+		"path":   func(a *enforcers.Action, _ *enforcers.Decision) { a.HTTP.Path = "/other" },
+		"query":  func(a *enforcers.Action, _ *enforcers.Decision) { a.HTTP.Query = "a=1" },
+		"method": func(a *enforcers.Action, _ *enforcers.Decision) { a.HTTP.Method = "POST" },
+		"size":   func(a *enforcers.Action, _ *enforcers.Decision) { a.HTTP.Body.Length = 7 },
+		"reason": func(_ *enforcers.Action, d *enforcers.Decision) { d.Reason = "other" },
+		"rule":   func(_ *enforcers.Action, d *enforcers.Decision) { d.Rule = "other" },
+		"mode":   func(_ *enforcers.Action, d *enforcers.Decision) { d.Mode = receipts.Shadow },
+		"by":     func(_ *enforcers.Action, d *enforcers.Decision) { d.By = "other" },
+		"fault":  func(_ *enforcers.Action, d *enforcers.Decision) { d.Fault = "trap" },
+		"policy": func(_ *enforcers.Action, d *enforcers.Decision) { d.Policy = receipts.Hash{1} },
+		"module": func(_ *enforcers.Action, d *enforcers.Decision) { d.Module = receipts.Hash{1} },
+		"newgen": func(a *enforcers.Action, _ *enforcers.Decision) { a.Generation = 9 },
+		// What a receipt says besides: EG-108, whose signed URL it was.
+		"signed": func(a *enforcers.Action, _ *enforcers.Decision) {
+			a.Signed = &enforcers.Signed{By: "assets"}
+		},
+		"signed_by": func(a *enforcers.Action, _ *enforcers.Decision) {
+			a.Signed = &enforcers.Signed{By: "packages"}
+		},
+		"said": func(_ *enforcers.Action, d *enforcers.Decision) {
+			d.Trace = []enforcers.Step{{Enforcer: "dlp", Verdict: enforcers.Verdict{Effect: enforcers.Deny, Rule: "r", Reason: "why"}}}
+		},
 		"passed":  func(_ *enforcers.Action, d *enforcers.Decision) { d.Mode, d.Passed = receipts.Shadow, true },
 		"blocked": func(_ *enforcers.Action, d *enforcers.Decision) { d.Held = 5 },
 	} {
