@@ -426,11 +426,14 @@ func (s *session) forward(sock string) (stop func()) {
 	s.proxy = l.Addr().String()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
+	over := false
 	conns := map[net.Conn]struct{}{}
 	hold := func(c net.Conn) {
 		mu.Lock()
-		conns[c] = struct{}{}
-		mu.Unlock()
+		defer mu.Unlock()
+		if conns[c] = struct{}{}; over {
+			_ = c.Close() // it came while the session ended
+		}
 	}
 	wg.Go(func() {
 		for {
@@ -452,6 +455,7 @@ func (s *session) forward(sock string) (stop func()) {
 	return func() {
 		_ = l.Close()
 		mu.Lock()
+		over = true
 		for c := range conns {
 			_ = c.Close()
 		}
