@@ -123,6 +123,11 @@ func TestBypassMatrixCredentials(t *testing.T) {
 		"placeholder_header":   {func(in *inside, ph string) reply { return to(bound, "GET /v1/x", "X-Api-Key: "+ph)(in) }, 200, "", 1},
 		"placeholder_in_query": {func(in *inside, ph string) reply { return to(bound, "GET /v1/x?a=b&access_token="+ph)(in) }, 200, "", 1},
 
+		"EG-54_other_method":  {wrap(to(bound, "GET /v1/x", "X-HTTP-Method-Override: DELETE")), 403, enforcers.CodeMethodRefused, 0},
+		"EG-54_second_method": {wrap(to(bound, "POST /v1/x", "Content-Length: 0", "X-HTTP-Method: POST", "X-Http-Method: PATCH")), 403, enforcers.CodeMethodRefused, 0},
+		"EG-54_another_field": {wrap(to(bound, "GET /v1/x", "x-method-override: POST")), 403, enforcers.CodeMethodRefused, 0},
+		"same_method":         {wrap(to(bound, "GET /v1/x", "X-HTTP-Method-Override: get")), 200, "", 1},
+
 		"EG-72_unbound_listed": {func(in *inside, ph string) reply {
 			return to("files.pkg.test", "GET /x", "Authorization: Bearer "+ph)(in)
 		}, 403, enforcers.CodePlaceholderHost, 0},

@@ -117,6 +117,7 @@ func TestBypassMatrixDoorURLs(t *testing.T) {
 		"EG-108_get_body": {do: func(in *inside, path string) reply {
 			return in.https(door.Reserved+":443", door.Reserved, "GET "+path+" HTTP/1.1\r\nHost: "+door.Reserved+"\r\nContent-Length: 4\r\n\r\nbody")
 		}, hard: refused},
+		"EG-108_other_method": {do: ask("GET URL", "X-HTTP-Method-Override: DELETE"), hard: denied(403, enforcers.CodeMethodRefused)},
 		"EG-108_query":        {do: ask("GET URL?versionId=2"), hard: refused},
 		"EG-108_upgrade":      {do: ask("GET URL", "Connection: Upgrade", "Upgrade: websocket"), hard: refused},
 		"EG-108_below":        {do: ask("GET URL/x"), hard: denied(403, enforcers.CodeDoorURL)},

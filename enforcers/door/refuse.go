@@ -128,7 +128,7 @@ var hints = map[string]string{
 	enforcers.CodeBadAuthority:       "Use a plain host name of letters, digits, hyphens and dots, and a decimal port.",
 	enforcers.CodeBadPath:            "Send the path in its plain form, without dot segments, backslashes or doubled escapes.",
 	enforcers.CodeMisdirected:        "Host, TLS server name and the connection's target must name the same place.",
-	enforcers.CodeMethodRefused:      "The method is refused everywhere.",
+	enforcers.CodeMethodRefused:      "The method is refused everywhere; so is a field that names another one, where a credential would be added.",
 	enforcers.CodeUpgradeRefused:     "Switching protocols is refused here; use plain requests.",
 	enforcers.CodeAddressNotPublic:   "The name leads to an internal address; ask for it to be listed under addresses.",
 	enforcers.CodeAddressNotListed:   "The name leads to an address outside the rule's list.",

@@ -119,12 +119,28 @@ func (r *Request) Action() *enforcers.Action {
 // Decide asks the gate about a and notes the name it went to, so that later
 // requests for the same name are not counted as new ones.
 func (r *Request) Decide(a *enforcers.Action) (*enforcers.Permit, enforcers.Decision) {
+	if a.HTTP != nil && a.HardSet == "" && a.Authority() && r.otherMethod() {
+		a.HardSet = enforcers.CodeMethodRefused // EG-54: the rule's methods are what it may be used for
+	}
 	r.inspect(a)
 	p, decision := r.Gate.Decide(r.Context(), a)
 	if p != nil && !r.To.IsIP() {
 		_, _, _ = r.door.names.addresses(r.To.Host())
 	}
 	return p, decision
+}
+
+// otherMethod reports whether a field names a method that is not the one that is
+// judged: many servers would take that one.
+func (r *Request) otherMethod() bool {
+	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
+		for _, v := range r.Header[name] {
+			if !strings.EqualFold(strings.TrimSpace(v), r.Method) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // forward is the plain forward: one decision, one request, one answer.
