@@ -73,23 +73,8 @@ func TestPoolSweeps(t *testing.T) {
 			t.Parallel()
 			p := &pool{keep: tc.keep}
 			defer p.close()
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			ours, err := net.Dial("tcp", l.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
-			theirs, err := l.Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer theirs.Close()
-			k := &conn{Conn: ours, stop: func() bool { return true }}
-			cc := newHTTP1(k, time.Minute)
-			p.add(key, k, cc)
+			cc, theirs := pair(t)
+			p.add(key, cc.k, cc)
 			if !tc.use {
 				cc.Release()
 			}
