@@ -152,6 +152,11 @@ func (n *node) check(ctx context.Context, live *view.View) (api.Checked, error) 
 	if err := streams.older(ctx, n.bus, again.view.Fold); err != nil {
 		return api.Checked{}, err
 	}
+	// All that there is, however long it takes: each message of another node is
+	// verified. What is limited is the wait for what comes meanwhile.
+	if _, err := again.snapshot(ctx); err != nil {
+		return api.Checked{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
 	for {
@@ -200,17 +205,9 @@ type refold struct {
 // snapshot folds what the journal and the other nodes have got since and returns
 // the state.
 func (r *refold) snapshot(ctx context.Context) (view.Snapshot, error) {
-	for _, stream := range recordStreams {
-		if len(r.peers) == 0 {
-			break
-		}
-		for m, err := range r.bus.Read(ctx, stream, "", r.seq[stream]+1) {
-			if err != nil {
-				return view.Snapshot{}, err
-			}
-			if r.seq[stream] = m.Seq; r.peers.sealed(m) {
-				r.view.Fold(m)
-			}
+	if len(r.peers) > 0 {
+		if err := r.theirs(ctx); err != nil {
+			return view.Snapshot{}, err
 		}
 	}
 	for group, err := range r.j.Groups(r.next()) {
@@ -236,6 +233,21 @@ func (r *refold) snapshot(ctx context.Context) (view.Snapshot, error) {
 		r.last = group[len(group)-1].Pos
 	}
 	return r.view.Snapshot(), nil
+}
+
+// theirs folds what other nodes have put on the streams since.
+func (r *refold) theirs(ctx context.Context) error {
+	for _, stream := range recordStreams {
+		for m, err := range r.bus.Read(ctx, stream, "", r.seq[stream]+1) {
+			if err != nil {
+				return err
+			}
+			if r.seq[stream] = m.Seq; r.peers.sealed(m) {
+				r.view.Fold(m)
+			}
+		}
+	}
+	return nil
 }
 
 func (r *refold) next() uint64 {
