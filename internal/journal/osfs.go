@@ -18,14 +18,19 @@ func OS() FS { return osFS{} }
 
 type osFS struct{}
 
-type osFile struct{ f *os.File }
+// osFile syncs in the background where the kernel can.
+type osFile struct {
+	f    *os.File
+	sync *backgroundSync // nil before the first Sync, and where the kernel cannot
+	self bool            // it cannot
+}
 
 func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 	f, err := os.OpenFile(name, flag|syscall.O_NOFOLLOW, perm)
 	if err != nil {
 		return nil, err
 	}
-	return osFile{f}, nil
+	return &osFile{f: f}, nil
 }
 
 func (osFS) ReadDir(name string) ([]string, error) {
@@ -67,12 +72,35 @@ func (osFS) Lock(name string) (io.Closer, error) {
 	return f, nil
 }
 
-func (f osFile) ReadAt(p []byte, off int64) (int, error)  { return f.f.ReadAt(p, off) }
-func (f osFile) WriteAt(p []byte, off int64) (int, error) { return f.f.WriteAt(p, off) }
-func (f osFile) Close() error                             { return f.f.Close() }
-func (f osFile) Truncate(size int64) error                { return f.f.Truncate(size) }
+func (f *osFile) ReadAt(p []byte, off int64) (int, error)  { return f.f.ReadAt(p, off) }
+func (f *osFile) WriteAt(p []byte, off int64) (int, error) { return f.f.WriteAt(p, off) }
+func (f *osFile) Truncate(size int64) error                { return f.f.Truncate(size) }
 
-func (f osFile) Sync() error {
+func (f *osFile) Close() error {
+	if f.sync != nil {
+		f.sync.release()
+		f.sync = nil
+	}
+	return f.f.Close()
+}
+
+func (f *osFile) Sync() error {
+	if f.sync == nil && !f.self {
+		var err error
+		f.sync, err = newBackgroundSync()
+		f.self = err != nil
+	}
+	if f.sync != nil {
+		err := f.sync.sync(int(f.f.Fd()))
+		if err == nil {
+			return nil
+		}
+		f.sync.close() // what it still holds is not known
+		f.sync, f.self = nil, true
+		if !errors.Is(err, errNoAIO) {
+			return err
+		}
+	}
 	for {
 		// fdatasync writes the size too when it changed, which is all that a
 		// reader of the file needs.
@@ -83,7 +111,7 @@ func (f osFile) Sync() error {
 	}
 }
 
-func (f osFile) Size() (int64, error) {
+func (f *osFile) Size() (int64, error) {
 	st, err := f.f.Stat()
 	if err != nil {
 		return 0, err
@@ -91,7 +119,7 @@ func (f osFile) Size() (int64, error) {
 	return st.Size(), nil
 }
 
-func (f osFile) Written() (time.Time, error) {
+func (f *osFile) Written() (time.Time, error) {
 	st, err := f.f.Stat()
 	if err != nil {
 		return time.Time{}, err
@@ -99,7 +127,7 @@ func (f osFile) Written() (time.Time, error) {
 	return st.ModTime(), nil
 }
 
-func (f osFile) Allocate(off, n int64) error {
+func (f *osFile) Allocate(off, n int64) error {
 	for {
 		err := syscall.Fallocate(int(f.f.Fd()), 0, off, n)
 		if !errors.Is(err, syscall.EINTR) {
