@@ -19,7 +19,7 @@ func BenchmarkDoor(b *testing.B) {
 	o := newOutsideWorld(b)
 	shadow, hard := o.door(b, receipts.Shadow, nil), o.door(b, receipts.Hard, nil)
 	goproxy, goproxyBlind := o.goproxy(b)
-	direct := way{name: "direct", dial: func() (net.Conn, error) { return net.Dial("tcp", o.origin) }, none: true}
+	direct := o.direct()
 	for name, w := range map[string]way{
 		"mitm_shadow": shadow.at(plainHost), "mitm_hard": hard, "mitm_goproxy": goproxy, "direct": direct,
 		"mitm_unrecorded": o.door(b, receipts.Shadow, nil, unrecorded).at(plainHost), "mitm_bare": o.door(b, receipts.Shadow, nil, bare).at(plainHost),

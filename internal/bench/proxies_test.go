@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
@@ -72,13 +73,11 @@ func (o *outsideWorld) goproxy(t testing.TB) (ends, blind way) {
 		t.Cleanup(s.Close)
 		return s.Listener.Addr().String()
 	}
-	dial := func(addr string) func() (net.Conn, error) {
-		return func() (net.Conn, error) { return net.Dial("tcp", addr) }
-	}
 	mitm := start(&goproxy.ConnectAction{Action: goproxy.ConnectMitm, TLSConfig: goproxy.TLSConfigFromCA(&ca)})
 	plain := start(goproxy.OkConnect)
-	ends = way{name: "goproxy", dial: dial(mitm), target: benchHost + ":443", roots: roots, denied: "evil.test:443"}
-	return ends, way{name: "goproxy", dial: dial(plain), target: benchHost + ":443"}
+	ends = dialing(way{name: "goproxy", network: "tcp", addr: mitm, target: benchHost + ":443", roots: roots, denied: "evil.test:443",
+		ca: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})})
+	return ends, dialing(way{name: "goproxy", network: "tcp", addr: plain, target: benchHost + ":443"})
 }
 
 // process starts a proxy and returns how to dial it, nil when it is not here.
