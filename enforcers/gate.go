@@ -117,17 +117,22 @@ func (g *Gate) Covering(to authority.Authority) iter.Seq[*Grant] {
 	gen := g.gen.Load()
 	return func(yield func(*Grant) bool) {
 		var few [8]int
-		at := few[:0]
-		for base := to.Host(); base != ""; _, base, _ = strings.Cut(base, ".") {
-			at = append(at, gen.hosts[base]...)
-		}
-		slices.Sort(at)
-		for _, i := range at {
+		for _, i := range gen.at(to, few[:0]) {
 			if grant := &gen.policy.Grants[i]; grant.Covers(to) && !yield(grant) {
 				return
 			}
 		}
 	}
+}
+
+// at adds the places of the grants that may be for a host. It stands by itself so
+// that few need not leave the stack.
+func (gen *generation) at(to authority.Authority, few []int) []int {
+	for base := to.Host(); base != ""; _, base, _ = strings.Cut(base, ".") {
+		few = append(few, gen.hosts[base]...)
+	}
+	slices.Sort(few)
+	return few
 }
 
 // Action returns a new action of this session, numbered and dated, for the

@@ -2,6 +2,7 @@ package door
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -31,13 +32,30 @@ type head struct {
 	method  string
 	target  string
 	host    string // the one Host field, not yet parsed
+	hosts   int    // how many there were
 	fields  http.Header
-	length  int64 // Content-Length; -1 = chunked; 0 = no body
-	old     bool  // HTTP/1.0, CONNECT only
-	expect  bool  // Expect: 100-continue
-	close   bool  // Connection: close
+	values  []string // where the first values of fields lie
+	length  int64    // Content-Length; -1 = chunked; 0 = no body
+	old     bool     // HTTP/1.0, CONNECT only
+	expect  bool     // Expect: 100-continue
+	close   bool     // Connection: close
 	upgrade string
 	trailer http.Header // declared trailer names with nil values
+}
+
+var headEnd = []byte("\r\n\r\n")
+
+// wholeHead returns a head that has come whole already, without waiting for more.
+// It is good until the reader is used again.
+func wholeHead(r *bufio.Reader) ([]byte, bool) {
+	begun, _ := r.Peek(r.Buffered())
+	n := bytes.Index(begun, headEnd)
+	if n < 0 {
+		return nil, false
+	}
+	n += len(headEnd)
+	_, _ = r.Discard(n) // it is there
+	return begun[:n], true
 }
 
 // readHead reads up to and including the empty line that ends a head.
@@ -70,6 +88,7 @@ func parseHead(b []byte) (*head, error) {
 	if !ok {
 		return nil, malformed("no end of head")
 	}
+	lines := 0
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case c == '\r':
@@ -80,12 +99,14 @@ func parseHead(b []byte) (*head, error) {
 			if i == 0 || text[i-1] != '\r' {
 				return nil, malformed("bare line feed") // EG-51
 			}
+			lines++
 		case c < ' ' && c != '\t', c == 0x7f:
 			return nil, malformed("control character") // EG-10, EG-11, EG-51
 		}
 	}
 	line, rest, _ := strings.Cut(text, "\r\n")
-	h := &head{fields: make(http.Header)}
+	n := min(lines, maxFields)
+	h := &head{fields: make(http.Header, n), values: make([]string, 0, n)}
 	if err := h.requestLine(line); err != nil {
 		return nil, err
 	}
@@ -131,20 +152,30 @@ func (h *head) field(line string) error {
 		return malformed("field name") // EG-48: "Host :"
 	}
 	name = textproto.CanonicalMIMEHeaderKey(name)
-	h.fields[name] = append(h.fields[name], strings.Trim(value, " \t"))
+	value = strings.Trim(value, " \t")
+	if name == "Host" { // stands for itself, never among the fields
+		h.host = value
+		h.hosts++
+		return nil
+	}
+	if before := h.fields[name]; before != nil {
+		h.fields[name] = append(before, value)
+		return nil
+	}
+	// One piece of memory for all of them: few fields have a second value.
+	h.values = append(h.values, value)
+	n := len(h.values)
+	h.fields[name] = h.values[n-1 : n : n]
 	return nil
 }
 
 // framing finds the one Host and the one way in which the body is delimited.
 func (h *head) framing() error {
-	hosts := h.fields["Host"]
 	switch {
-	case len(hosts) == 1 && hosts[0] != "":
-		h.host = hosts[0]
-	case len(hosts) > 0 || !h.old:
+	case h.hosts == 1 && h.host != "", h.hosts == 0 && h.old:
+	default:
 		return malformed("not exactly one Host") // EG-48
 	}
-	delete(h.fields, "Host")
 
 	te, cl := h.fields["Transfer-Encoding"], h.fields["Content-Length"]
 	switch {
@@ -232,13 +263,18 @@ func contentLength(s string) (int64, error) {
 	return n, nil
 }
 
+// tokenBytes are the bytes of an RFC 9110 token.
+var tokenBytes = func() (is [256]bool) {
+	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") {
+		is[c] = true
+	}
+	return is
+}()
+
 // token reports whether s is a non-empty RFC 9110 token.
 func token(s string) bool {
 	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		case strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
-		default:
+		if !tokenBytes[s[i]] {
 			return false
 		}
 	}

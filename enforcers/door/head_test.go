@@ -27,6 +27,9 @@ var headSeeds = []string{
 	"GET / HTTP/1.1\r\nHost: a.test\r\n folded\r\n\r\n",
 	"GET / HTTP/1.1\r\nHost : a.test\r\n\r\n",
 	"GET / HTTP/1.1\nHost: a.test\n\n",
+	"GET / HTTP/1.1\r\nHost: a.test\n\r\nGET / HTTP/1.1\r\nHost: a.test\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: a.test\r\nX: 1\r\nY: 2\r\nx: 3\r\nX: 4\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost:\r\nHost: a.test\r\n\r\n",
 	"GET //evil.test/ HTTP/1.1\r\nHost: a.test\r\n\r\n",
 	"OPTIONS * HTTP/1.1\r\nHost: a.test\r\nConnection: close, X\r\n\r\n",
 	"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -43,13 +46,20 @@ func FuzzHead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := bufio.NewReaderSize(bytes.NewReader(b), 64)
 		raw, err := readHead(r)
+		early, came := earlyHead(b)
 		if err != nil {
+			if early != nil {
+				t.Fatalf("%q passes when it comes whole: %+v, else %v", b, early, err)
+			}
 			return
 		}
 		if !bytes.HasPrefix(b, raw) || len(raw) > maxHead {
 			t.Fatal("the head is not what was sent")
 		}
 		h, err := parseHead(raw)
+		if (err == nil) != (early != nil) || err == nil && (!bytes.Equal(came, raw) || !reflect.DeepEqual(h, early)) {
+			t.Fatalf("%q is %+v (%v), and when it comes whole %+v", raw, h, err, early)
+		}
 		if err != nil {
 			var bad malformed
 			if !errors.As(err, &bad) {
@@ -95,6 +105,19 @@ func FuzzHead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// earlyHead reads a head of which every byte is there, nil if it is refused or
+// has no end.
+func earlyHead(b []byte) (*head, []byte) {
+	r := bufio.NewReaderSize(bytes.NewReader(b), min(len(b), maxHead))
+	_, _ = r.Peek(1)
+	raw, ok := wholeHead(r)
+	if !ok {
+		return nil, nil
+	}
+	h, _ := parseHead(raw)
+	return h, raw
 }
 
 func bodyOf(h *head, r *bufio.Reader) io.Reader {

@@ -2,7 +2,6 @@ package door
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -120,10 +119,11 @@ func (l *link) head() (*head, error) {
 		l.alert = l.fresh && errors.As(err, &op) && op.Op == "remote error"
 		return nil, err
 	}
-	if begun, _ := l.r.Peek(l.r.Buffered()); !bytes.Contains(begun, []byte("\r\n\r\n")) {
-		if err := l.nc.SetReadDeadline(time.Now().Add(min(wait, t.Head))); err != nil { // EG-65
-			return nil, err
-		}
+	if b, ok := wholeHead(l.r); ok {
+		return parseHead(b)
+	}
+	if err := l.nc.SetReadDeadline(time.Now().Add(min(wait, t.Head))); err != nil { // EG-65
+		return nil, err
 	}
 	b, err := readHead(l.r)
 	if err != nil {
@@ -180,7 +180,7 @@ func (l *link) request(h *head, to authority.Authority, target string) bool {
 	w := newReply(l.writer(), h.method)
 	w.close = h.close
 	b := l.body(h, w, cancel)
-	w.unread = b.unread
+	w.request = b
 	plain := &http.Request{
 		Method: h.method, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: h.fields, Body: b, ContentLength: h.length, Trailer: h.trailer,
@@ -211,11 +211,11 @@ func (d *Door) examine(to authority.Authority, method, target, host string) (pat
 			return "", "", enforcers.CodeMisdirected // EG-44
 		}
 	}
-	named, err := authority.ParseHostHeader(to.Scheme(), host)
+	same, err := to.NamedBy(host)
 	switch {
 	case err != nil:
 		return "", "", enforcers.CodeBadAuthority
-	case named != to:
+	case !same:
 		return "", "", enforcers.CodeMisdirected // EG-19, EG-42, EG-43, EG-45
 	case method == http.MethodTrace, method == "TRACK", target == "*":
 		// For intermediaries, or echoing what was sent: they would reflect a

@@ -33,6 +33,9 @@ func canonicalPath(raw string) (path string, slashed bool, err error) {
 	if !strings.HasPrefix(raw, "/") {
 		return "", false, malformed("path does not begin with a slash")
 	}
+	if plain(raw) {
+		return raw, false, nil
+	}
 	var b strings.Builder
 	b.Grow(len(raw))
 	for i := 0; i < len(raw); i++ {
@@ -67,7 +70,7 @@ func canonicalPath(raw string) (path string, slashed bool, err error) {
 				slashed = slashed || d == '/'
 			}
 			i += 2
-		case unreserved(c), strings.IndexByte("!$&'()*+,;=:@", c) >= 0:
+		case pathBytes[c]:
 			b.WriteByte(c)
 		case c > ' ' && c < 0x7f:
 			writeEscape(&b, c) // printable but not allowed raw in a path
@@ -86,6 +89,29 @@ func canonicalPath(raw string) (path string, slashed bool, err error) {
 	}
 	return path, slashed, nil
 }
+
+// plain reports whether a path is canonical by its bytes alone: no escape, no
+// slash or dot behind a slash, and nothing that would be escaped. Most paths are.
+func plain(path string) bool {
+	before := byte(0)
+	for i := 0; i < len(path); i++ {
+		c := path[i]
+		switch {
+		case (c == '/' || c == '.') && before == '/', c != '/' && !pathBytes[c]:
+			return false
+		}
+		before = c
+	}
+	return true
+}
+
+// pathBytes are those that stand for themselves in a path, but for the slash.
+var pathBytes = func() (is [256]bool) {
+	for c := range is {
+		is[c] = unreserved(byte(c)) || strings.IndexByte("!$&'()*+,;=:@", byte(c)) >= 0
+	}
+	return is
+}()
 
 func lastByte(b *strings.Builder) byte {
 	s := b.String()

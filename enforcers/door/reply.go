@@ -18,7 +18,7 @@ import (
 type reply struct {
 	w       *bufio.Writer
 	method  string
-	header  http.Header
+	header  http.Header // nil until there is a field
 	status  int
 	mu      sync.Mutex // guards sent against proceed
 	sent    bool       // the head is on its way
@@ -26,7 +26,7 @@ type reply struct {
 	left    int64       // bytes a declared Content-Length still promises
 	small   []byte      // body held back until the head is written
 	close   bool        // the connection ends with this response
-	unread  func() bool // reports a request body that nobody will read to its end
+	request *body       // what is answered; nil when there was no body to speak of
 	err     error       // first write error
 	over    atomic.Bool // finished: the buffer is somebody else's from now on
 }
@@ -42,12 +42,17 @@ const (
 const smallBody = 2 << 10
 
 func newReply(w *bufio.Writer, method string) *reply {
-	return &reply{w: w, method: method, header: make(http.Header)}
+	return &reply{w: w, method: method}
 }
 
 // Header returns the response's header; changes after the head is sent reach
 // declared trailers only.
-func (r *reply) Header() http.Header { return r.header }
+func (r *reply) Header() http.Header {
+	if r.header == nil {
+		r.header = make(http.Header)
+	}
+	return r.header
+}
 
 // WriteHeader sets the status. Informational statuses are the door's own
 // business and are ignored.
@@ -145,10 +150,10 @@ func (r *reply) head(length int64) {
 		r.framing, r.left = byLength, declared
 	case length >= 0:
 		r.framing, r.left = byLength, length
-		r.header.Set("Content-Length", strconv.FormatInt(length, 10))
+		r.Header().Set("Content-Length", strconv.FormatInt(length, 10))
 	default:
 		r.framing = byChunks
-		r.header["Transfer-Encoding"] = []string{"chunked"}
+		r.Header()["Transfer-Encoding"] = []string{"chunked"}
 	}
 	if r.framing == byChunks {
 		delete(r.header, "Content-Length")
@@ -156,14 +161,13 @@ func (r *reply) head(length int64) {
 		delete(r.header, "Transfer-Encoding")
 		delete(r.header, "Trailer")
 	}
-	if r.unread != nil && r.unread() {
+	if r.request != nil && r.request.unread() {
 		r.close = true
 	}
 	if r.close {
-		r.header["Connection"] = []string{"close"}
+		r.Header()["Connection"] = []string{"close"}
 	}
-	var line [64]byte
-	_, _ = r.w.Write(append(append(append(strconv.AppendInt(append(line[:0], "HTTP/1.1 "...), int64(r.status), 10), ' '), http.StatusText(r.status)...), "\r\n"...))
+	_, _ = r.w.Write(append(append(append(strconv.AppendInt(append(r.w.AvailableBuffer(), "HTTP/1.1 "...), int64(r.status), 10), ' '), http.StatusText(r.status)...), "\r\n"...))
 	trailers := r.trailerNames()
 	for name, values := range r.header {
 		if strings.HasPrefix(name, http.TrailerPrefix) || slices.Contains(trailers, name) {
@@ -200,8 +204,7 @@ func (r *reply) body(b []byte) (int, error) {
 	switch {
 	case len(b) == 0:
 	case r.framing == byChunks:
-		var size [20]byte
-		_, _ = r.w.Write(append(strconv.AppendInt(size[:0], int64(len(b)), 16), '\r', '\n'))
+		_, _ = r.w.Write(append(strconv.AppendInt(r.w.AvailableBuffer(), int64(len(b)), 16), '\r', '\n'))
 		_, _ = r.w.Write(b)
 		_, err = r.w.WriteString("\r\n")
 	case r.framing == noBody:

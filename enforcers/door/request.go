@@ -3,6 +3,7 @@ package door
 import (
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -63,7 +64,7 @@ func (d *Door) run(w *reply, r *Request) {
 			d.o.Log.ErrorContext(r.Context(), "door.panic", slog.Any("value", v), slog.String("stack", string(debug.Stack())))
 			w.abort()
 			if !w.sent {
-				w.header = make(http.Header)
+				w.header = nil
 				w.small, w.status = nil, http.StatusInternalServerError
 			}
 		}
@@ -103,8 +104,13 @@ func (d *Door) newRequest(r *http.Request, to authority.Authority, path, query s
 // Action returns the http.request that r is, for the gate. Mediators that
 // recognize something more specific build their own.
 func (r *Request) Action() *enforcers.Action {
+	return r.action(r.door.bound(r.To))
+}
+
+// action is Action for who knows the connection that is bound to the host.
+func (r *Request) action(connection string) *enforcers.Action {
 	a := r.Gate.Action(enforcers.HTTPRequest)
-	a.Connection = r.door.bound(r.To)
+	a.Connection = connection
 	mode := "none"
 	if r.ContentLength != 0 {
 		mode = "head"
@@ -150,7 +156,7 @@ func (d *Door) forward(w http.ResponseWriter, r *Request) {
 	if r.Upgrade != "" && !handshake(r) {
 		code = enforcers.CodeUpgradeRefused // EG-47, EG-63
 	}
-	a := r.Action()
+	a := r.action(connection) // the one whose credentials were looked for
 	a.HardSet = code
 	p, decision := r.Decide(a)
 	if p == nil {
@@ -185,10 +191,12 @@ func (d *Door) forward(w http.ResponseWriter, r *Request) {
 // without an end of message.
 func Relay(w http.ResponseWriter, resp *http.Response) {
 	defer resp.Body.Close()
-	h := w.Header()
-	for name, values := range resp.Header {
-		h[name] = values
+	if own, ok := w.(*reply); ok && len(own.header) == 0 {
+		own.header = resp.Header // nobody else reads it any more
+	} else {
+		maps.Copy(w.Header(), resp.Header)
 	}
+	h := w.Header()
 	var trailers []string
 	for name := range resp.Trailer {
 		trailers = append(trailers, name)

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -45,9 +46,7 @@ func (d *Door) websocket(w http.ResponseWriter, r *Request, resp *http.Response,
 		return
 	}
 	r.body.finished()
-	for name, values := range resp.Header {
-		out.header[name] = values
-	}
+	maps.Copy(out.Header(), resp.Header)
 	if out.switched() != nil {
 		return
 	}

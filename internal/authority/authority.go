@@ -69,6 +69,17 @@ func ParseHostHeader(scheme, s string) (Authority, error) {
 	return ParseHostPort(scheme, s)
 }
 
+// NamedBy reports whether the value of a Host or :authority field names a, and
+// what is wrong with it if it names nothing: ParseHostHeader, compared. The text
+// that HostHeader returns needs no reading.
+func (a Authority) NamedBy(s string) (bool, error) {
+	if _, ok := defaultPort(a.scheme); ok && s == a.HostHeader() {
+		return true, nil
+	}
+	named, err := ParseHostHeader(a.scheme, s)
+	return err == nil && named == a, err
+}
+
 // split cuts "host:port" at its last colon and checks both halves' shape; the
 // host goes through ParseHost later.
 func split(s string) (host string, port uint16, err error) {

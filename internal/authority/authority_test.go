@@ -179,6 +179,16 @@ func TestAuthority(t *testing.T) {
 		t.Errorf("%v %v", lit, err)
 	}
 	six, _ := New(HTTPS, "2606::1", 443)
+	for s, want := range map[string]bool{"api.good.test": true, "API.good.test.": true, "api.good.test:443": true, "api.good.test:80": false, "evil.test": false, "": false} {
+		if ok, err := a.NamedBy(s); ok != want || (err != nil) != (s == "") {
+			t.Errorf("%q: %t, %v", s, ok, err) // EG-19
+		}
+	}
+	for _, no := range []Authority{{}, b.WithScheme(TCP)} {
+		if ok, err := no.NamedBy(no.HostHeader()); ok || err == nil {
+			t.Errorf("%q names %v in a field of HTTP", no.HostHeader(), no)
+		}
+	}
 	if got := six.HostHeader(); got != "[2606::1]" {
 		t.Errorf("host header %q", got)
 	}

@@ -84,6 +84,15 @@ func FuzzParseHostPort(f *testing.F) {
 		if err != nil || again != a {
 			t.Fatalf("%q is not read back: %v %v", a.HostPort(), again, err)
 		}
+		for _, scheme := range []string{HTTP, HTTPS, TCP} {
+			a := a.WithScheme(scheme)
+			for _, field := range []string{a.HostHeader(), a.HostPort(), s, host} {
+				named, err := ParseHostHeader(scheme, field)
+				if ok, wrong := a.NamedBy(field); ok != (err == nil && named == a) || (wrong == nil) != (err == nil) {
+					t.Fatalf("%q names %v (%v), of %v NamedBy says %t, %v", field, named, err, a, ok, wrong)
+				}
+			}
+		}
 	})
 }
 
