@@ -35,6 +35,7 @@ type Record struct {
 	Kind    Kind
 	Subject string // at most 1 KiB
 	Data    []byte // at most 16 MiB
+	Mark    any    // what the appender tells the Seal hook; never written, nil in what is read
 }
 
 // Options configures a journal. The zero value is usable.

@@ -176,6 +176,29 @@ func TestSealHook(t *testing.T) {
 	}
 }
 
+// The Seal hook is told a record's mark; a reader is not.
+func TestMark(t *testing.T) {
+	var told []any
+	j := open(t, t.TempDir(), journal.Options{Seal: func(g []journal.Record) ([]journal.Record, error) {
+		for _, r := range g {
+			told = append(told, r.Mark)
+		}
+		return g, nil
+	}})
+	a, b := event("a"), event("b")
+	a.Mark = t
+	if _, err := j.Append(a, b).Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 2 || told[0] != any(t) || told[1] != nil {
+		t.Errorf("the hook was told %v", told)
+	}
+	recs, err := collect(j.Groups(0))
+	if err != nil || len(recs) != 2 || recs[0].Mark != nil || recs[1].Mark != nil {
+		t.Errorf("read %+v, %v", recs, err)
+	}
+}
+
 func TestLimits(t *testing.T) {
 	j := open(t, t.TempDir(), journal.Options{MaxGroup: 4})
 	cases := map[string]struct {

@@ -15,6 +15,7 @@ import (
 
 	"gatehouse/enforcers"
 	"gatehouse/internal/journal"
+	"gatehouse/internal/notary"
 	"gatehouse/receipts"
 )
 
@@ -178,4 +179,36 @@ func BenchmarkStart(b *testing.B) {
 		}
 	}
 	b.ReportMetric(20_000*float64(b.N)/b.Elapsed().Seconds(), "receipts/s")
+}
+
+// BenchmarkRequest is what the receipts of one request cost: a decision and its
+// outcome, from the action to the sealed group. Run it with -cpu 1, so that the
+// writer's work counts, and with TMPDIR in memory, so that the disk does not.
+func BenchmarkRequest(b *testing.B) {
+	n := &node{t: b, clock: newClock()}
+	n.Notary = notary.New(notary.Options{Node: "node-1", Keys: testKeys(), Budget: notary.Budget{Receipts: 1 << 40}})
+	var err error
+	n.j, err = journal.Open(b.TempDir(), journal.Options{Seal: n.Seal, PrivateKey: testKeys().NodeKey().Reveal(), Linger: time.Millisecond})
+	if err == nil {
+		err = n.Start(context.Background(), n.j)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := n.open("S1")
+	rec := c.Recorder(doorObs)
+	a, d := get(b, c, 1, "/acme/left-pad/-/left-pad-1.3.0.tgz")
+	a.HTTP.Headers = map[string][]string{"accept": {"*/*"}, "user-agent": {"curl/8.5.0"}}
+	o := enforcers.Outcome{Effect: enforcers.Forwarded, Address: "93.184.216.34", Status: 200, Up: 100, Down: 2000}
+	b.ReportAllocs()
+	for b.Loop() {
+		leaf, err := rec.Decision(context.Background(), a, d, false)
+		if err != nil {
+			b.Fatal(err)
+		}
+		rec.Outcome(leaf, o)
+	}
+	if err := n.j.Close(); err != nil {
+		b.Fatal(err)
+	}
 }

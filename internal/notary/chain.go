@@ -175,15 +175,17 @@ func (c *Chain) write(r receipts.Receipt, index *uint64, before ...journal.Recor
 		return receipts.Hash{}, journal.Ticket{}, err
 	}
 	leaf := receipts.Leaf(payload)
-	c.n.take(leaf, flight{chain: c, seq: r.Seq, typ: r.Type, index: index})
-	recs := append(before, journal.Record{Kind: journal.KindReceipt, Subject: c.subject, Data: payload})
-	put := c.n.j.Append
-	if ends(r.Type) || c.ending {
-		put = c.n.j.AppendReserved
+	rec := journal.Record{
+		Kind: journal.KindReceipt, Subject: c.subject, Data: payload,
+		Mark: &flight{chain: c, seq: r.Seq, typ: r.Type, leaf: leaf, index: index},
 	}
-	ticket := put(recs...)
-	if err := ticket.Refused(); err != nil {
-		c.n.land(leaf) // it has no place, and the next receipt takes this one's
+	var ticket journal.Ticket
+	if ends(r.Type) || c.ending {
+		ticket = c.n.j.AppendReserved(append(before, rec)...)
+	} else {
+		ticket = c.n.j.Append(append(before, rec)...)
+	}
+	if err := ticket.Refused(); err != nil { // it has no place, and the next receipt takes this one's
 		return receipts.Hash{}, ticket, fmt.Errorf("receipt %s: %w", r.Type, err)
 	}
 	next.seq, next.prev = r.Seq+1, leaf

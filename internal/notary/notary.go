@@ -67,9 +67,6 @@ type Notary struct {
 	keepers  []*keeper // under tickets
 	unsigned *ending   // under tickets: a checkpoint that its signer has not signed
 
-	flyMu  sync.Mutex
-	flying map[receipts.Hash]flight // receipts between Append and Seal, by leaf
-
 	mu      sync.Mutex // guards all below; see the lock order in doc.go
 	started bool
 	chains  map[string]*Chain // open sessions, without the control chain
@@ -99,12 +96,14 @@ type totals struct {
 	Losses   uint64
 }
 
-// flight is a receipt on its way to its seal.
+// flight is a receipt on its way to its seal: the mark of its record.
 type flight struct {
-	chain *Chain
-	seq   uint64
-	typ   receipts.Type
-	index *uint64 // where to put the log index, may be nil
+	chain  *Chain
+	seq    uint64
+	typ    receipts.Type
+	leaf   receipts.Hash
+	index  *uint64 // where to put the log index, may be nil
+	landed bool    // of the journal's writer
 }
 
 // ending is a checkpoint with what it says about ends.
@@ -133,7 +132,6 @@ func New(o Options) *Notary {
 		origin:  o.Keys.Origin(),
 		keyset:  o.Keys.keyset.Digest(),
 		logName: logPrefix + o.Node,
-		flying:  map[receipts.Hash]flight{},
 		chains:  map[string]*Chain{},
 		heads:   map[string]headAt{},
 	}
@@ -279,20 +277,23 @@ func (n *Notary) Head() []byte {
 }
 
 // Seal is the journal's Seal hook. It refuses a receipt that no chain of this
-// notary made, so that no other code can write into the log.
+// notary made, so that no other code can write into the log: only a chain makes
+// flights, one for each receipt, and a flight is good for its receipt once.
 func (n *Notary) Seal(group []journal.Record) ([]journal.Record, error) {
 	leaves := make([]receipts.Hash, 0, len(group))
-	flights := make([]flight, 0, len(group))
-	for _, r := range group {
+	flights := make([]*flight, 0, len(group)) // nil for an event
+	for i := range group {
+		r := &group[i]
 		switch r.Kind {
 		case journal.KindEvent:
-			leaves, flights = append(leaves, receipts.Leaf(r.Data)), append(flights, flight{})
+			leaves, flights = append(leaves, receipts.Leaf(r.Data)), append(flights, nil)
 		case journal.KindReceipt:
 			leaf := receipts.Leaf(r.Data)
-			f, ok := n.land(leaf)
-			if !ok {
+			f, ok := r.Mark.(*flight)
+			if !ok || f.landed || f.chain.n != n || f.chain.subject != r.Subject || f.leaf != leaf {
 				return nil, fmt.Errorf("a receipt on %s that no chain made", r.Subject)
 			}
+			f.landed = true
 			leaves, flights = append(leaves, leaf), append(flights, f)
 		case journal.KindSeal:
 			return nil, errors.New("a seal that was not made here")
@@ -314,7 +315,7 @@ func (n *Notary) Seal(group []journal.Record) ([]journal.Record, error) {
 	}
 	for i, leaf := range leaves {
 		n.tree.append(leaf, group[0].Pos)
-		if f := flights[i]; f.chain != nil {
+		if f := flights[i]; f != nil {
 			index := first + uint64(i)
 			n.advance(f.chain.session, f.seq, leaf, f.typ, index)
 			if f.index != nil {
@@ -353,20 +354,4 @@ func (n *Notary) stated(size uint64) {
 			delete(n.heads, session)
 		}
 	}
-}
-
-// take notes a receipt that is about to be appended.
-func (n *Notary) take(leaf receipts.Hash, f flight) {
-	n.flyMu.Lock()
-	defer n.flyMu.Unlock()
-	n.flying[leaf] = f
-}
-
-// land removes a receipt that was sealed or refused.
-func (n *Notary) land(leaf receipts.Hash) (flight, bool) {
-	n.flyMu.Lock()
-	defer n.flyMu.Unlock()
-	f, ok := n.flying[leaf]
-	delete(n.flying, leaf)
-	return f, ok
 }
