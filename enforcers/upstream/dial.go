@@ -17,10 +17,12 @@ import (
 // closes when the permission it was opened under ends.
 type conn struct {
 	net.Conn
-	addr       netip.Addr // as judged, before any redirection
-	redirected bool       // dev mode: dialed elsewhere
-	tls        *tls.Conn  // set once verified, nil for plain connections
+	addr       netip.Addr      // as judged, before any redirection
+	life       context.Context // closes it with its end
+	redirected bool            // dev mode: dialed elsewhere
+	tls        *tls.Conn       // set once verified, nil for plain connections
 	sent       atomic.Uint64
+	dry        bool // nothing is read from the socket; only for who reads
 	stop       func() bool
 	left       func() // gives its place back, nil before it has one
 }
@@ -32,6 +34,23 @@ func (k *conn) Write(b []byte) (int, error) {
 	n, err := k.Conn.Write(b)
 	k.sent.Add(-uint64(len(b) - n))
 	return n, err
+}
+
+// errDry is like a deadline that has passed: TLS reads on after it.
+var errDry net.Error = dry{}
+
+type dry struct{}
+
+func (dry) Error() string   { return "nothing is read from the socket now" }
+func (dry) Timeout() bool   { return true }
+func (dry) Temporary() bool { return true }
+
+// Read reads from the socket, unless nothing is to be read from it now.
+func (k *conn) Read(b []byte) (int, error) {
+	if k.dry {
+		return 0, errDry
+	}
+	return k.Conn.Read(b)
 }
 
 func (k *conn) Close() error {
@@ -103,7 +122,7 @@ func (c *Client) dialOne(ctx context.Context, l leave, judged netip.AddrPort, ow
 		_ = raw.Close()
 		return nil, fail(enforcers.CodePeer, "the connected peer is not the judged address", err)
 	}
-	k := &conn{Conn: raw, addr: judged.Addr(), redirected: redirected}
+	k := &conn{Conn: raw, addr: judged.Addr(), life: l.life, redirected: redirected}
 	// The session's end or a policy change closes the socket, whoever holds it.
 	k.stop = context.AfterFunc(l.life, func() { _ = raw.Close() })
 	return k, nil

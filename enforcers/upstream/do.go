@@ -36,20 +36,16 @@ func (c *Client) DoKeeping(p *enforcers.Permit, r *http.Request, keep Keeper) (*
 		p.Void(string(problem.CodeOf(err)))
 		return nil, err
 	}
-	x := &exchange{p: p, began: r.Context()}
-	x.m = &meter{permit: p, limits: p.Grant().Limits.Or(), at: time.Now()}
-	ctx, cancel := context.WithCancelCause(r.Context())
-	x.cancel = cancel
-	stop := context.AfterFunc(p.Context(), func() { cancel(context.Cause(p.Context())) })
-	x.m.ctx = ctx
-	x.m.watch(func() { cancel(errIdle) })
-	x.release = func() { stop(); x.m.idle.Stop(); cancel(nil) }
+	now := time.Now()
+	x := &exchange{p: p, client: c}
+	x.m = meter{permit: p, limits: p.Grant().Limits.Or(), began: now, at: now, ctx: &x.course}
+	x.course.start(r.Context(), p.Context(), &x.m)
 
-	out, err := x.request(ctx, r)
+	out, err := x.request(r)
 	if err != nil {
 		return nil, x.end(enforcers.NotForwarded, err)
 	}
-	resp, effect, err := c.send(ctx, x, out)
+	resp, effect, err := c.send(x, out)
 	if err != nil {
 		return nil, x.end(effect, err)
 	}
@@ -65,9 +61,9 @@ func (c *Client) DoKeeping(p *enforcers.Permit, r *http.Request, keep Keeper) (*
 		}
 		resp.Body = body
 	}
-	x.client = c
 	resp.Request = r
-	resp.Body = &download{ReadCloser: resp.Body, x: x}
+	x.body = download{ReadCloser: resp.Body, x: x}
+	resp.Body = &x.body
 	return resp, nil
 }
 
@@ -75,8 +71,8 @@ func (c *Client) DoKeeping(p *enforcers.Permit, r *http.Request, keep Keeper) (*
 // the server a moment ago: then a request that cannot have had an effect, since
 // nothing of it went out or its method has none, is sent once more on a new
 // one. Nothing else is ever sent twice.
-func (c *Client) send(ctx context.Context, x *exchange, out *http.Request) (resp *http.Response, effect string, err error) {
-	l := leaveOf(x.p)
+func (c *Client) send(x *exchange, out *http.Request) (resp *http.Response, effect string, err error) {
+	ctx, l := &x.course, leaveOf(x.p)
 	acquire := c.acquire
 	if len(out.Header["Upgrade"]) > 0 {
 		acquire = c.dedicated
@@ -118,15 +114,14 @@ func (c *Client) send(ctx context.Context, x *exchange, out *http.Request) (resp
 
 // exchange is one request under way.
 type exchange struct {
-	p       *enforcers.Permit
-	m       *meter
-	began   context.Context // the caller's
-	cancel  context.CancelCauseFunc
-	release func()
-	own     *conn          // a connection nobody else uses, closed with the body
-	watch   []secret.Value // what must not come back in the answer
-	client  *Client
-	once    sync.Once
+	p      *enforcers.Permit
+	m      meter
+	course course
+	client *Client
+	own    *conn          // a connection nobody else uses, closed with the body
+	watch  []secret.Value // what must not come back in the answer
+	body   download
+	once   sync.Once
 }
 
 // tripped ends the session when err says that the answer held the credential.
@@ -142,14 +137,14 @@ func (x *exchange) tripped(c *Client, err error) {
 
 // end writes the outcome of an exchange that brought no response.
 func (x *exchange) end(effect string, err error) error {
-	err = classify(err, x.p.Context(), x.m.ctx)
+	err = classify(err, x.p.Context(), x.course.why())
 	x.finish(effect, string(problem.CodeOf(err)))
 	return err
 }
 
 func (x *exchange) finish(effect, code string) {
 	x.once.Do(func() {
-		x.release()
+		x.course.stop()
 		x.m.mu.Lock()
 		o := x.m.outcome(effect, code)
 		x.m.mu.Unlock()
@@ -161,7 +156,7 @@ func (x *exchange) finish(effect, code string) {
 }
 
 // request builds what is sent from what was permitted.
-func (x *exchange) request(ctx context.Context, r *http.Request) (*http.Request, error) {
+func (x *exchange) request(r *http.Request) (*http.Request, error) {
 	to := x.p.To()
 	if s := to.Scheme(); s != authority.HTTP && s != authority.HTTPS {
 		return nil, fail(enforcers.CodePermit, "the permit is for a tunnel, not a request", nil)
@@ -173,7 +168,7 @@ func (x *exchange) request(ctx context.Context, r *http.Request) (*http.Request,
 	if x.m.declared = r.ContentLength >= 0; !x.p.Sent(max(r.ContentLength, 0) + max(head-freeHead, 0)) {
 		return nil, unlisted()
 	}
-	out := r.WithContext(ctx)
+	out := r.WithContext(&x.course)
 	out.Header = maps.Clone(r.Header)
 	if out.Header == nil {
 		out.Header = make(http.Header)
@@ -182,18 +177,20 @@ func (x *exchange) request(ctx context.Context, r *http.Request) (*http.Request,
 	if _, ok := out.Header["User-Agent"]; !ok {
 		out.Header["User-Agent"] = nil // keeps net/http from adding its own
 	}
-	out.URL = &url.URL{Scheme: to.Scheme(), Host: to.HostPort(), Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
+	out.URL = &url.URL{Scheme: to.Scheme(), Host: to.HostPort()}
 	out.Host = to.HostHeader()
 	out.RequestURI, out.Close = "", false
 	out.TransferEncoding = nil
 	if h := x.p.Action().HTTP; h != nil {
 		// Opaque is sent as it stands: the canonical path that was judged.
 		out.Method = h.Method
-		out.URL = &url.URL{Scheme: to.Scheme(), Host: to.HostPort(), Opaque: h.Path, RawQuery: h.Query}
+		out.URL.Opaque, out.URL.RawQuery = h.Path, h.Query
+	} else {
+		out.URL.Path, out.URL.RawPath, out.URL.RawQuery = r.URL.Path, r.URL.RawPath, r.URL.RawQuery
 	}
 	out.Body = nil
 	if r.Body != nil && r.Body != http.NoBody {
-		out.Body = &upload{ReadCloser: r.Body, m: x.m}
+		out.Body = &upload{ReadCloser: r.Body, m: &x.m}
 	}
 	out.GetBody = nil
 	return out, nil
@@ -257,7 +254,7 @@ func (d *download) Read(b []byte) (int, error) {
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		d.x.tripped(d.x.client, err)
-		err = classify(err, d.x.p.Context(), d.x.m.ctx)
+		err = classify(err, d.x.p.Context(), d.x.course.why())
 		d.failed(err)
 	}
 	return n, err

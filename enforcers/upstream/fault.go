@@ -16,9 +16,9 @@ func fail(code, msg string, err error) error {
 }
 
 // classify gives err the code an outcome needs. life is the permission's own
-// context, request the caller's: a cut by policy is told from a client that
-// left.
-func classify(err error, life, request context.Context) error {
+// context, and ended says why the exchange's has ended, nil while it runs: a cut
+// by policy is told from a client that left.
+func classify(err error, life context.Context, ended error) error {
 	var known *problem.Error
 	var timeout net.Error
 	switch {
@@ -26,14 +26,17 @@ func classify(err error, life, request context.Context) error {
 		return context.Cause(life)
 	case errors.As(err, &known):
 		return err
-	case request.Err() != nil && !errors.Is(context.Cause(request), errIdle):
+	case ended != nil && !errors.Is(ended, errIdle) && !errors.Is(ended, errLate):
 		return fail(enforcers.CodeClientGone, "the client left", err)
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
-		errors.Is(context.Cause(request), errIdle), errors.As(err, &timeout) && timeout.Timeout():
+	case ended != nil, errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
+		errors.As(err, &timeout) && timeout.Timeout():
 		return fail(enforcers.CodeTimeout, "the upstream took too long", err)
 	default:
 		return fail(enforcers.CodeProtocol, "the upstream broke off or answered nonsense", err)
 	}
 }
 
-var errIdle = errors.New("no byte within the idle limit")
+var (
+	errIdle = errors.New("no byte within the idle limit")
+	errLate = errors.New("no answer in time")
+)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -212,18 +211,22 @@ const anyLength = 1<<63 - 1
 // RoundTrip sends one request and returns its answer once the head is there. An
 // error ends the connection, and so does an answer that is not read to its end.
 func (c *http1) RoundTrip(r *http.Request) (*http.Response, error) {
-	err := wellFormed(r)
-	if err == nil && r.Context().Err() != nil {
-		err = context.Cause(r.Context()) // or it would be sent before the connection ends
-	}
-	if err != nil {
+	if err := wellFormed(r); err != nil {
 		c.Release()
 		return nil, err
 	}
 	x := &turn{c: c, r: r}
+	if x.course, _ = r.Context().(*course); x.course == nil {
+		x.course, x.own = &course{}, true
+		x.course.start(r.Context(), context.Background(), nil)
+	}
+	if err := x.course.use(c.k); err != nil { // or it would be sent before the connection ends
+		x.left()
+		c.Release()
+		return nil, err
+	}
 	c.r = readers.Get().(*bufio.Reader)
 	c.r.Reset(c)
-	x.stop = context.AfterFunc(r.Context(), func() { _ = c.k.Close() })
 	resp, err := x.ask()
 	if err != nil {
 		err = x.fault(err)
@@ -236,18 +239,31 @@ func (c *http1) RoundTrip(r *http.Request) (*http.Response, error) {
 		x.end(true)
 		return resp, nil
 	}
-	resp.Body = &answer{body: resp.Body, x: x}
+	x.body, resp.Body = resp.Body, x
 	return resp, nil
 }
 
-// turn is one request and its answer.
+// turn is one request and its answer, whose body it reads.
 type turn struct {
-	c     *http1
-	r     *http.Request
-	up    *sending // nil when the request has no body
-	stop  func() bool
-	keep  bool // both sides go on after the answer
-	ended atomic.Bool
+	c      *http1
+	r      *http.Request
+	course *course
+	own    bool     // course ends with the turn
+	up     *sending // nil when the request has no body
+	keep   bool     // both sides go on after the answer
+	ended  atomic.Bool
+	body   io.ReadCloser // of the answer
+	err    error         // why there is no more of it
+}
+
+// left leaves the connection to the next turn, and reports whether nobody ended
+// it meanwhile.
+func (x *turn) left() bool {
+	alone := x.course.unuse()
+	if x.own {
+		x.course.stop()
+	}
+	return alone
 }
 
 func (x *turn) ask() (*http.Response, error) {
@@ -256,24 +272,20 @@ func (x *turn) ask() (*http.Response, error) {
 		if err := c.put(x.r); err != nil {
 			return nil, err
 		}
-		if err := c.nc.SetReadDeadline(time.Now().Add(c.wait)); err != nil {
-			return nil, err
-		}
+		x.course.answerWithin(c.wait)
 	} else {
 		// An answer may come before the body is sent, and may be the reason to send
 		// no more of it.
-		x.up = newSending(c, x.r)
+		x.up = newSending(x)
 		go x.up.run()
 	}
 	resp, err := x.head()
 	if x.up != nil {
 		x.up.answered()
 	}
-	if err != nil {
-		return nil, err
-	}
+	x.course.answered()
 	c.left = anyLength
-	return resp, c.nc.SetReadDeadline(time.Time{})
+	return resp, err
 }
 
 // put writes a request and what it brings along.
@@ -310,8 +322,8 @@ func (x *turn) head() (*http.Response, error) {
 // fault says why the exchange ended: the caller's end and a body that broke are
 // the reasons for what the connection says then.
 func (x *turn) fault(err error) error {
-	if ctx := x.r.Context(); ctx.Err() != nil {
-		return context.Cause(ctx)
+	if why := x.course.why(); why != nil {
+		return why
 	}
 	if x.up != nil {
 		if broken := x.up.broken(); broken != nil {
@@ -327,8 +339,8 @@ func (x *turn) end(whole bool) {
 		return
 	}
 	c := x.c
-	stopped := x.stop()
-	whole = whole && stopped && x.keep && (x.up == nil || x.up.over()) && c.r.Buffered() == 0 && !c.holds()
+	alone := x.left()
+	whole = whole && alone && x.keep && (x.up == nil || x.up.over()) && c.r.Buffered() == 0 && !c.holds()
 	c.mu.Lock()
 	if whole && c.err == nil {
 		c.taken = false
@@ -354,40 +366,35 @@ func (c *http1) holds() bool {
 		return false
 	}
 	var b [1]byte
-	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // from the socket nothing more
+	c.k.dry = true // from the socket nothing more
 	_, err := c.nc.Read(b[:])
-	return !errors.Is(err, os.ErrDeadlineExceeded) || c.nc.SetReadDeadline(time.Time{}) != nil
+	c.k.dry = false
+	return !errors.Is(err, errDry)
 }
 
-// answer is the body of an answer.
-type answer struct {
-	body io.ReadCloser
-	x    *turn
-	err  error
-}
-
-func (a *answer) Read(p []byte) (int, error) {
-	if a.err != nil {
-		return 0, a.err
+// Read reads the answer's body.
+func (x *turn) Read(p []byte) (int, error) {
+	if x.err != nil {
+		return 0, x.err
 	}
-	if a.x.ended.Load() {
+	if x.ended.Load() {
 		return 0, http.ErrBodyReadAfterClose
 	}
-	n, err := a.body.Read(p)
+	n, err := x.body.Read(p)
 	if err != nil {
 		if err != io.EOF {
-			err = a.x.fault(err)
+			err = x.fault(err)
 		}
-		a.err = err
-		a.x.end(err == io.EOF)
+		x.err = err
+		x.end(err == io.EOF)
 	}
 	return n, err
 }
 
 // Close ends the connection if the body was not read to its end: nobody knows
 // how much of it there is.
-func (a *answer) Close() error {
-	a.x.end(false)
+func (x *turn) Close() error {
+	x.end(false)
 	return nil
 }
 

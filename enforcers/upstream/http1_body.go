@@ -21,7 +21,7 @@ const (
 
 // sending is a request with a body on its way out, on a goroutine of its own.
 type sending struct {
-	c    *http1
+	x    *turn
 	r    *http.Request
 	src  io.ReadCloser
 	goOn chan struct{} // nil without an expectation; closed by a 100 or an answer
@@ -35,12 +35,12 @@ type sending struct {
 	failed error
 }
 
-func newSending(c *http1, r *http.Request) *sending {
-	s := &sending{c: c, src: r.Body, done: make(chan struct{})}
-	if strings.EqualFold(r.Header.Get("Expect"), "100-continue") {
+func newSending(x *turn) *sending {
+	s := &sending{x: x, src: x.r.Body, done: make(chan struct{})}
+	if strings.EqualFold(x.r.Header.Get("Expect"), "100-continue") {
 		s.goOn, s.held = make(chan struct{}), true
 	}
-	out := *r
+	out := *x.r
 	out.Body = s
 	s.r = &out
 	return s
@@ -48,7 +48,7 @@ func newSending(c *http1, r *http.Request) *sending {
 
 func (s *sending) run() {
 	defer close(s.done)
-	err := s.c.put(s.r)
+	err := s.x.c.put(s.r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failed = err
@@ -60,10 +60,10 @@ func (s *sending) run() {
 	case s.broke != nil:
 		// What was sent is not the request that was asked for: the server must not
 		// take it for one.
-		_ = s.c.k.Close()
+		_ = s.x.c.k.Close()
 	case !s.begun:
 		// A server that takes no more may have answered already.
-		_ = s.c.nc.SetReadDeadline(time.Now().Add(s.c.wait))
+		s.x.course.answerWithin(s.x.c.wait)
 	}
 }
 

@@ -473,3 +473,45 @@ func TestHTTP1LyingBody(t *testing.T) {
 		})
 	}
 }
+
+// TestHTTP1Wait: an answer has a time in which to begin, counted from the
+// request's end, and as long as it likes from then on.
+func TestHTTP1Wait(t *testing.T) {
+	const wait = 50 * time.Millisecond
+	for name, c := range map[string]struct {
+		body io.Reader // of the request
+		late bool
+	}{
+		"slow_body": {}, "slow_head": {late: true},
+		"slow_body_after_upload": {body: strings.NewReader("hello")}, "slow_head_after_upload": {body: strings.NewReader("hello"), late: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k, f := pair(t)
+			k.wait = wait
+			gone := make(chan error, 1)
+			go func() {
+				_, _, _ = f.request()
+				if !c.late {
+					_, _ = io.WriteString(f, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nh")
+					time.Sleep(4 * wait)
+					_, _ = io.WriteString(f, "i")
+				}
+				_, err := f.r.ReadByte()
+				gone <- err
+			}()
+			resp, err := k.RoundTrip(newAsk(t, "POST", c.body))
+			if c.late {
+				if !errors.Is(err, errLate) || <-gone == nil || k.Available() != 0 {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b, err := io.ReadAll(resp.Body); string(b) != "hi" || err != nil || k.Available() != 1 {
+				t.Errorf("%q %v", b, err)
+			}
+		})
+	}
+}

@@ -27,7 +27,7 @@ type meter struct {
 	ctx      context.Context
 	began    time.Time
 	moved    atomic.Int64 // when something last did, counted from began
-	idle     *time.Timer  // looks whether that is too long ago
+	idle     *time.Timer  // looks whether that is too long ago; nil under a course
 
 	mu               sync.Mutex
 	up, down         uint64 // bodies: what the limits are about
@@ -43,13 +43,18 @@ type meter struct {
 func (m *meter) watch(ended func()) {
 	m.began = time.Now()
 	m.idle = time.AfterFunc(time.Hour, func() {
-		if left := m.limits.Idle - (time.Since(m.began) - time.Duration(m.moved.Load())); left > 0 {
+		if left := m.left(time.Now()); left > 0 {
 			m.idle.Reset(left)
 			return
 		}
 		ended()
 	})
 	m.idle.Reset(m.limits.Idle) // not before the callback can see m.idle
+}
+
+// left is how much of the idle limit is left if nothing moves.
+func (m *meter) left(now time.Time) time.Duration {
+	return m.limits.Idle - (now.Sub(m.began) - time.Duration(m.moved.Load()))
 }
 
 // pin notes the address the exchange uses.

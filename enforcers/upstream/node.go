@@ -166,7 +166,7 @@ type nodeCall struct {
 
 func (c *nodeCall) end(effect string, err error) error {
 	if err != nil {
-		err = classify(err, c.life, c.ctx)
+		err = classify(err, c.life, context.Cause(c.ctx))
 	}
 	c.once.Do(func() {
 		c.cancel()

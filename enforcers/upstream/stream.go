@@ -27,7 +27,7 @@ func (c *Client) Dial(ctx context.Context, p *enforcers.Permit) (net.Conn, error
 	l.to = l.to.WithScheme(authority.TCP)
 	k, err := c.open(ctx, l)
 	if err != nil {
-		err = classify(err, p.Context(), ctx)
+		err = classify(err, p.Context(), context.Cause(ctx))
 		code := string(problem.CodeOf(err))
 		o := enforcers.Outcome{Effect: enforcers.NotForwarded, Code: code}
 		if code == enforcers.CodeAddressNotPublic {
