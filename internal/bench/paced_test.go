@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -25,14 +26,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// paced is a task for the generator: requests that are due at fixed times, whether
-// the one before is done or not.
+// paced is a task for the generator: requests that are due at times of their own,
+// whether the one before is done or not. The times between them are exponential,
+// and the same for every way: at even ones they would meet every timer of like
+// length in what is measured, as a journal's linger, or none.
 type paced struct {
-	Network, Addr string // where the way begins
-	Target        string // of the CONNECT, "" for none
-	Host          string // that is asked for
-	CA            []byte // PEM
-	Every         time.Duration
+	Network, Addr string        // where the way begins
+	Target        string        // of the CONNECT, "" for none
+	Host          string        // that is asked for
+	CA            []byte        // PEM
+	Every         time.Duration // on average
 	Total         int
 	CPU           int // to run on, -1 = any
 }
@@ -125,6 +128,11 @@ func TestPacedGenerator(t *testing.T) {
 		}
 		roots.AddCert(c)
 	}
+	due := make([]time.Duration, p.Total+1)
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range p.Total {
+		due[i+1] = due[i] + time.Duration(random.ExpFloat64()*float64(p.Every))
+	}
 	const connections = 8
 	var (
 		next  atomic.Int64
@@ -154,7 +162,7 @@ func TestPacedGenerator(t *testing.T) {
 			r := bufio.NewReader(c)
 			<-start
 			for i := next.Add(1); i <= int64(p.Total); i = next.Add(1) {
-				at := begin.Add(time.Duration(i) * p.Every)
+				at := begin.Add(due[i])
 				for left := time.Until(at); left > 0; left = time.Until(at) {
 					ts := unix.NsecToTimespec(left.Nanoseconds())
 					_ = unix.Nanosleep(&ts, nil)
