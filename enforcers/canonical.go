@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"gatehouse/internal/authority"
 	"gatehouse/internal/canon"
@@ -25,7 +24,7 @@ func (a *Action) Canonical() ([]byte, error) {
 	w.Time(a.At)
 	str(w, "connection", a.Connection)
 	// Keys rise, so the body's place depends on its name.
-	name := strings.ReplaceAll(string(a.Kind), ".", "_")
+	name := a.Kind.key()
 	if name < "id" {
 		a.writeBody(w, name)
 	}

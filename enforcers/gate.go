@@ -42,9 +42,9 @@ type Gate struct {
 	explain history
 	uploads uploads
 
-	mu      sync.Mutex // guards the fields below and every change of gen
-	revoked string     // reason code, "" while the session lives
-	live    map[*Permit]struct{}
+	mu      sync.Mutex    // guards the fields below and every change of gen
+	revoked string        // reason code, "" while the session lives
+	live    *Permit       // the newest that has no outcome yet; Permit.older leads to the others
 	idle    chan struct{} // closed and replaced when live becomes empty; nil while nobody waits
 }
 
@@ -87,7 +87,6 @@ func NewGate(o GateOptions) *Gate {
 	}
 	g := &Gate{
 		session: o.Session, mode: o.Mode, rec: o.Recorder, dev: o.Dev, clock: o.Clock,
-		live: make(map[*Permit]struct{}),
 	}
 	g.gen.Store(newGeneration(max(o.Generation, 1), o.Policy))
 	return g
@@ -139,8 +138,9 @@ func (gen *generation) at(to authority.Authority, few []int) []int {
 // caller to fill with its body.
 func (g *Gate) Action(kind Kind) *Action {
 	n := g.seq.Add(1)
+	var id [64]byte
 	return &Action{
-		ID: g.session + "-" + strconv.FormatUint(n, 10), Session: g.session, Seq: n,
+		ID: string(strconv.AppendUint(append(append(id[:0], g.session...), '-'), n, 10)), Session: g.session, Seq: n,
 		Kind: kind, At: g.clock(), Generation: g.Generation(),
 	}
 }
@@ -217,7 +217,7 @@ func (g *Gate) Revoke(code string) {
 // that comes from inside may reach it. The caller revokes and settles it before
 // the chain is closed.
 func (g *Gate) Epilogue() *Gate {
-	e := &Gate{session: g.session, mode: g.mode, rec: g.rec, dev: g.dev, clock: g.clock, live: make(map[*Permit]struct{})}
+	e := &Gate{session: g.session, mode: g.mode, rec: g.rec, dev: g.dev, clock: g.clock}
 	old := g.gen.Load()
 	e.gen.Store(newGeneration(old.n, old.policy))
 	e.seq.Store(g.seq.Load())
@@ -230,7 +230,7 @@ func (g *Gate) Epilogue() *Gate {
 func (g *Gate) Settle(ctx context.Context) {
 	g.mu.Lock()
 	var idle chan struct{}
-	if len(g.live) > 0 {
+	if g.live != nil {
 		g.idle = make(chan struct{})
 		idle = g.idle
 	}
@@ -242,12 +242,12 @@ func (g *Gate) Settle(ctx context.Context) {
 		}
 	}
 	g.mu.Lock()
-	left := make([]*Permit, 0, len(g.live))
-	for p := range g.live {
+	var left []*Permit
+	for p := g.live; p != nil; p = p.older {
 		left = append(left, p)
 	}
 	g.mu.Unlock()
-	for _, p := range left {
+	for _, p := range slices.Backward(left) {
 		if p.state.Load()&permitUsed == 0 {
 			p.Done(Outcome{Effect: NotForwarded, Code: CodeNotUsed})
 		} else {

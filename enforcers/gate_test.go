@@ -345,17 +345,50 @@ func TestGateLife(t *testing.T) {
 	cancel() // do not wait for permits that nobody will finish
 	g.Settle(ctx)
 	g.Settle(ctx)
-	want := []Outcome{
+	want := []Outcome{ // in the order of their decisions
 		{Effect: NotForwarded, Code: CodeGeneration},
 		{Effect: NotForwarded, Code: CodeNotUsed},
 		{Effect: Unknown, Code: "session_timeout"},
 	}
-	got := append([]Outcome(nil), l.outcomes...)
-	if got[1].Effect == Unknown { // Settle goes through a map
-		got[1], got[2] = got[2], got[1]
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, l.outcomes); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestSettleMisses: whichever Permits were ended before, each of the others gets
+// one outcome, and nobody else a second.
+func TestSettleMisses(t *testing.T) {
+	bound := []Bound{{Enforcer: &fake{name: "egress", verdict: allowR}, Mode: receipts.Hard, Builtin: true}}
+	const n = 5
+	for ended := range 1 << n {
+		l := &log{}
+		g := NewGate(GateOptions{Session: "s", Mode: receipts.Hard, Recorder: l, Policy: Policy{Enforcers: bound}})
+		var permits [n]*Permit
+		for i := range permits {
+			permits[i], _ = g.Decide(t.Context(), get(g, to(t, "https", "api.good.test:443")))
+		}
+		var want []Outcome
+		for _, i := range []int{2, 4, 0, 1, 3} {
+			if ended>>i&1 == 1 {
+				o := Outcome{Effect: Forwarded, Up: uint64(i)}
+				permits[i].Done(o)
+				permits[i].Done(o)
+				want = append(want, o)
+			}
+		}
+		for i := range permits {
+			if ended>>i&1 == 0 {
+				want = append(want, Outcome{Effect: NotForwarded, Code: CodeNotUsed})
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		g.Revoke(CodeRevoked)
+		g.Settle(ctx)
+		g.Settle(ctx)
+		if diff := cmp.Diff(want, l.outcomes); diff != "" {
+			t.Errorf("ended %05b: %s", ended, diff)
+		}
 	}
 }
 

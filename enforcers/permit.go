@@ -25,6 +25,8 @@ type Permit struct {
 	state   atomic.Uint32
 	spent   atomic.Int64
 	settle  atomic.Pointer[func(Outcome) int64]
+
+	older, newer *Permit // neighbours among the gate's live ones, guarded by gate.mu
 }
 
 type noCopy struct{}
@@ -44,7 +46,10 @@ func (g *Gate) permit(gen *generation, a *Action, d *Decision) *Permit {
 		p.grant = gen.grants[d.Rule]
 	}
 	g.mu.Lock()
-	g.live[p] = struct{}{}
+	if p.older = g.live; p.older != nil {
+		p.older.newer = p
+	}
+	g.live = p
 	g.mu.Unlock()
 	return p
 }
@@ -225,11 +230,21 @@ func (p *Permit) cutCode() string {
 	return string(problem.CodeOf(context.Cause(p.gen.ctx)))
 }
 
+// finished takes a Permit out of the live ones. Its state sees to it that this
+// happens once.
 func (g *Gate) finished(p *Permit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.live, p)
-	if len(g.live) == 0 && g.idle != nil {
+	if p.newer != nil {
+		p.newer.older = p.older
+	} else {
+		g.live = p.older
+	}
+	if p.older != nil {
+		p.older.newer = p.newer
+	}
+	p.older, p.newer = nil, nil
+	if g.live == nil && g.idle != nil {
 		close(g.idle)
 		g.idle = nil
 	}
