@@ -1,7 +1,6 @@
 package door
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -25,19 +24,17 @@ type body struct {
 	src    io.Reader
 	length int64
 	expect bool
-	gone   context.CancelCauseFunc
 
 	closing atomic.Bool // set before the deadline that wakes a reader, so that the reader's own cannot win
 
 	mu    sync.Mutex // held during a read; the transport may still read when the handler is done
 	read  int64
 	err   error         // io.EOF at the end, or what broke it
-	soon  *time.Timer   // starts the watcher; nil while there is something to read
 	watch chan struct{} // closed when the watcher ends; nil when there is none
 }
 
-func (l *link) body(h *head, w *reply, gone context.CancelCauseFunc) *body {
-	b := &body{l: l, w: w, length: h.length, expect: h.expect, gone: gone}
+func (l *link) body(h *head, w *reply) *body {
+	b := &body{l: l, w: w, length: h.length, expect: h.expect}
 	switch {
 	case h.length < 0:
 		b.src = &chunked{r: l.r, trailer: h.trailer}
@@ -45,7 +42,7 @@ func (l *link) body(h *head, w *reply, gone context.CancelCauseFunc) *body {
 		b.src = &fixed{r: l.r, left: h.length}
 	default:
 		b.err = io.EOF
-		b.startWatch()
+		l.vigil.start(b)
 	}
 	return b
 }
@@ -73,7 +70,7 @@ func (b *body) Read(p []byte) (int, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		b.err = io.EOF
-		b.startWatch()
+		b.l.vigil.start(b)
 	case err != nil:
 		b.err = bodyError(err)
 	}
@@ -101,10 +98,57 @@ func (b *body) Close() error { return nil }
 // that watching costs as much as reading a request.
 const watchAfter = 250 * time.Millisecond
 
-// startWatch will wait for the client to leave. It must be called with mu held
-// or before the body is shared, and only when nothing of the body is left to
-// read.
-func (b *body) startWatch() { b.soon = time.AfterFunc(watchAfter, b.watchClient) }
+// vigil begins to watch for the client's end. One timer serves all requests of a
+// link: it runs to its end, and then looks whether the newest of them has been
+// under way for long enough. What it finds of a request that is over does nothing:
+// a body that is closing is not watched.
+type vigil struct {
+	mu    sync.Mutex
+	timer *time.Timer // nil before the first request
+	runs  bool
+	body  *body     // of the newest request, if nobody watches for it yet
+	since time.Time // when nothing was left to read of it
+}
+
+// start will wait for b's client to leave. It must be called with b.mu held or
+// before b is shared, and only when nothing of the body is left to read.
+func (v *vigil) start(b *body) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.body, v.since = b, time.Now()
+	switch {
+	case v.timer == nil:
+		v.timer = time.AfterFunc(watchAfter, v.look)
+	case !v.runs:
+		v.timer.Reset(watchAfter)
+	}
+	v.runs = true
+}
+
+// look is what the timer does.
+func (v *vigil) look() {
+	v.mu.Lock()
+	b := v.body
+	if left := watchAfter - time.Since(v.since); b != nil && left > 0 {
+		v.timer.Reset(left)
+		v.mu.Unlock()
+		return
+	}
+	v.body, v.runs = nil, false
+	v.mu.Unlock()
+	if b != nil {
+		b.watchClient()
+	}
+}
+
+// stop lets go of the newest request, which is over.
+func (v *vigil) stop() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.body = nil; v.timer != nil {
+		v.timer.Stop()
+	}
+}
 
 func (b *body) watchClient() {
 	b.mu.Lock()
@@ -118,7 +162,7 @@ func (b *body) watchClient() {
 	defer close(done)
 	// A byte of the next request stays in the buffer.
 	if _, err := b.l.r.Peek(1); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		b.gone(problem.Wrap(err, enforcers.CodeClientGone, "the client left", ""))
+		b.l.gone(problem.Wrap(err, enforcers.CodeClientGone, "the client left", ""))
 	}
 }
 
@@ -128,9 +172,6 @@ func (b *body) finished() {
 	b.closing.Store(true)
 	if b.mu.TryLock() { // nobody reads
 		idle := b.watch == nil
-		if b.soon != nil {
-			b.soon.Stop()
-		}
 		b.mu.Unlock()
 		if idle {
 			return
@@ -139,9 +180,6 @@ func (b *body) finished() {
 	_ = b.l.nc.SetReadDeadline(time.Unix(1, 0)) // wakes whoever reads
 	b.mu.Lock()
 	watch := b.watch
-	if b.soon != nil {
-		b.soon.Stop()
-	}
 	b.mu.Unlock()
 	if watch != nil {
 		<-watch

@@ -20,9 +20,11 @@ import (
 type link struct {
 	d     *Door
 	nc    net.Conn
-	r     *bufio.Reader // nil once a tunnel has taken it over
-	w     *bufio.Writer // nil while nothing is written: most connections are idle
-	ctx   context.Context
+	r     *bufio.Reader           // nil once a tunnel has taken it over
+	w     *bufio.Writer           // nil while nothing is written: most connections are idle
+	ctx   context.Context         // ends with the link, once run has begun, and when its client has left
+	gone  context.CancelCauseFunc // ends ctx
+	vigil vigil
 	to    authority.Authority // where a tunnel leads; zero outside one
 	fresh bool                // no request has been read yet
 	alert bool                // the client ended TLS with an alert before its first request
@@ -77,9 +79,12 @@ func (d *Door) serve(nc net.Conn) {
 // run serves requests until the connection is done, then closes it so that the
 // peer can still read the last answer.
 func (l *link) run() {
+	l.ctx, l.gone = context.WithCancelCause(l.ctx)
+	defer l.gone(nil)
 	for l.next() {
 		l.fresh = false
 	}
+	l.vigil.stop()
 	l.linger()
 	l.wrote()
 	if l.r != nil {
@@ -174,12 +179,10 @@ func (l *link) request(h *head, to authority.Authority, target string) bool {
 		l.refuseHead(code, to)
 		return false
 	}
-	ctx, cancel := context.WithCancelCause(l.ctx)
-	defer cancel(nil)
 	defer l.wrote()
 	w := newReply(l.writer(), h.method)
 	w.close = h.close
-	b := l.body(h, w, cancel)
+	b := l.body(h, w)
 	w.request = b
 	plain := &http.Request{
 		Method: h.method, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -189,12 +192,13 @@ func (l *link) request(h *head, to authority.Authority, target string) bool {
 	if h.length == 0 {
 		plain.Body = http.NoBody
 	}
-	r := l.d.newRequest(plain.WithContext(ctx), to, path, query)
+	r := l.d.newRequest(plain.WithContext(l.ctx), to, path, query)
 	r.Upgrade, r.link, r.body = h.upgrade, l, b
+	defer r.over()
 	l.d.run(w, r)
 	b.finished()
 	ok := w.finish()
-	return b.settle() && ok
+	return b.settle() && ok && l.ctx.Err() == nil
 }
 
 // examine checks what of a request stands against the Authority it came by:

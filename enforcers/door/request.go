@@ -1,6 +1,7 @@
 package door
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"maps"
@@ -32,6 +33,26 @@ type Request struct {
 	door *Door
 	link *link // nil in HTTP/2
 	body *body
+	end  context.CancelFunc // nil while the context is the link's
+}
+
+// alone gives a request of an HTTP/1.1 connection a context of its own, which a
+// mediator may rest things on that it starts. The door's own forward starts
+// nothing but the exchange, which upstream ends with the answer; its context is
+// the connection's.
+func (r *Request) alone() {
+	if r.link == nil {
+		return
+	}
+	ctx, end := context.WithCancel(r.Context())
+	r.Request, r.end = r.Request.WithContext(ctx), end
+}
+
+// over ends what alone began.
+func (r *Request) over() {
+	if r.end != nil {
+		r.end()
+	}
 }
 
 // Handler carries out one recognized request: a mediator, or the door's own
@@ -79,6 +100,7 @@ func (d *Door) dispatch(w http.ResponseWriter, r *Request) {
 	}
 	for _, route := range d.o.Routes {
 		if route.Match(r) {
+			r.alone()
 			route.Handler.ServeDoor(w, r)
 			return
 		}
