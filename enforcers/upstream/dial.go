@@ -17,7 +17,7 @@ import (
 // closes when the permission it was opened under ends.
 type conn struct {
 	net.Conn
-	addr       netip.Addr      // as judged, before any redirection
+	at         string          // its address as judged, before any redirection
 	life       context.Context // closes it with its end
 	redirected bool            // dev mode: dialed elsewhere
 	tls        *tls.Conn       // set once verified, nil for plain connections
@@ -122,7 +122,7 @@ func (c *Client) dialOne(ctx context.Context, l leave, judged netip.AddrPort, ow
 		_ = raw.Close()
 		return nil, fail(enforcers.CodePeer, "the connected peer is not the judged address", err)
 	}
-	k := &conn{Conn: raw, addr: judged.Addr(), life: l.life, redirected: redirected}
+	k := &conn{Conn: raw, at: judged.Addr().String(), life: l.life, redirected: redirected}
 	// The session's end or a policy change closes the socket, whoever holds it.
 	k.stop = context.AfterFunc(l.life, func() { _ = raw.Close() })
 	return k, nil

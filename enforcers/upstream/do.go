@@ -84,7 +84,7 @@ func (c *Client) send(x *exchange, out *http.Request) (resp *http.Response, effe
 		if err != nil {
 			return nil, effect, err
 		}
-		x.m.pin(k.conn.addr)
+		x.m.pin(k.conn.at)
 		out.URL.RawQuery = query // without what was added to it the first time
 		if x.watch, err = c.inject(ctx, x.p, out, k); err != nil {
 			k.cc.Release()
@@ -97,8 +97,9 @@ func (c *Client) send(x *exchange, out *http.Request) (resp *http.Response, effe
 		case err == nil:
 			if len(out.Header["Upgrade"]) > 0 {
 				// Nothing else closes a connection that switched protocols.
-				x.own = k.conn
-				context.AfterFunc(ctx, func() { _ = k.conn.Close() })
+				own := k.conn
+				x.own = own
+				context.AfterFunc(ctx, func() { _ = own.Close() })
 			}
 			return resp, "", nil
 		case k.conn.sent.Load() != before:

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/textproto"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,7 @@ type http1 struct {
 	wait time.Duration   // for an answer's head
 	left int64           // bytes that may be read until a head is whole
 	r    *bufio.Reader   // nil while nobody asks
+	one  [1]byte         // read to see whether there is one
 
 	mu    sync.Mutex
 	taken bool // reserved or in use
@@ -292,13 +294,48 @@ func (x *turn) ask() (*http.Response, error) {
 func (c *http1) put(r *http.Request) error {
 	w := writers.Get().(*bufio.Writer)
 	w.Reset(c.nc)
-	err := r.Write(w)
+	var err error
+	if !bare(w, r) {
+		err = r.Write(w)
+	}
 	if err == nil {
 		err = w.Flush()
 	}
 	w.Reset(nil)
 	writers.Put(w)
 	return err
+}
+
+// bare writes a request that is a head and nothing else, byte for byte as
+// Request.Write does, whose values all pass through fmt. It reports false, and
+// has written nothing, for one of another kind. wellFormed has seen to it that
+// nothing in it is more than it seems; an error stays with w.
+func bare(w *bufio.Writer, r *http.Request) bool {
+	agent, named := r.Header["User-Agent"]
+	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Body != nil || r.ContentLength != 0 || r.Close || !named || !plainHost(r.Host) {
+		return false
+	}
+	for _, s := range [...]string{r.Method, " ", r.URL.RequestURI(), " HTTP/1.1\r\nHost: ", r.Host, "\r\n"} {
+		_, _ = w.WriteString(s)
+	}
+	if len(agent) > 0 && agent[0] != "" {
+		for _, s := range [...]string{"User-Agent: ", textproto.TrimString(agent[0]), "\r\n"} {
+			_, _ = w.WriteString(s)
+		}
+	}
+	_ = r.Header.WriteSubset(w, notInHeader)
+	_, _ = w.WriteString("\r\n")
+	return true
+}
+
+// notInHeader are fields that are not sent as they stand.
+var notInHeader = map[string]bool{"Host": true, "User-Agent": true, "Content-Length": true, "Transfer-Encoding": true, "Trailer": true}
+
+// plainHost reports whether a Host field is sent as it stands.
+func plainHost(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && !strings.ContainsRune(".-:[]", c)
+	})
 }
 
 // head reads the answer's head, behind those that are none yet.
@@ -365,9 +402,8 @@ func (c *http1) holds() bool {
 	if c.k.tls == nil {
 		return false
 	}
-	var b [1]byte
 	c.k.dry = true // from the socket nothing more
-	_, err := c.nc.Read(b[:])
+	_, err := c.nc.Read(c.one[:])
 	c.k.dry = false
 	return !errors.Is(err, errDry)
 }

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -511,6 +512,72 @@ func TestHTTP1Wait(t *testing.T) {
 			}
 			if b, err := io.ReadAll(resp.Body); string(b) != "hi" || err != nil || k.Available() != 1 {
 				t.Errorf("%q %v", b, err)
+			}
+		})
+	}
+}
+
+// TestHTTP1Bare: a request of a head alone is on the wire what net/http makes of
+// it, or left to net/http.
+func TestHTTP1Bare(t *testing.T) {
+	agent := func(v ...string) http.Header { return http.Header{"User-Agent": v} }
+	for name, c := range map[string]struct {
+		set func(r *http.Request)
+		not bool // left to net/http
+	}{
+		"get":      {set: func(*http.Request) {}},
+		"head":     {set: func(r *http.Request) { r.Method = "HEAD" }},
+		"opaque":   {set: func(r *http.Request) { r.URL.Opaque, r.URL.RawQuery = "/b%2Fc", "x=1&y" }},
+		"slashes":  {set: func(r *http.Request) { r.URL.Opaque = "//b" }},
+		"query":    {set: func(r *http.Request) { r.URL.RawQuery = "x" }},
+		"escaped":  {set: func(r *http.Request) { r.URL.Path = "/a b\xff" }},
+		"port":     {set: func(r *http.Request) { r.Host = "example.com:8443" }},
+		"address":  {set: func(r *http.Request) { r.Host = "[2001:db8::1]:8443" }},
+		"agent":    {set: func(r *http.Request) { r.Header = agent(" curl/8.0\t", "other") }},
+		"no_agent": {set: func(r *http.Request) { r.Header = agent() }},
+		"blank":    {set: func(r *http.Request) { r.Header = agent(" ") }},
+		"fields": {set: func(r *http.Request) {
+			r.Header["Z"], r.Header["B"], r.Header["A-B"] = []string{" 1 ", "", "2"}, nil, []string{"\t"}
+		}},
+		"excluded": {set: func(r *http.Request) {
+			r.Header["Content-Length"], r.Header["Host"], r.Header["Trailer"] = []string{"7"}, []string{"b.test"}, []string{"A"}
+		}},
+		"chunked": {set: func(r *http.Request) {
+			r.Header["Transfer-Encoding"], r.TransferEncoding = []string{"chunked"}, []string{"chunked"}
+		}},
+		"trailer": {set: func(r *http.Request) { r.Trailer = http.Header{"A": {"b"}} }},
+		"switch": {set: func(r *http.Request) {
+			r.Header["Connection"], r.Header["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
+		}},
+		"unset":     {set: func(r *http.Request) { delete(r.Header, "User-Agent") }, not: true},
+		"post":      {set: func(r *http.Request) { r.Method = "POST" }, not: true},
+		"no_method": {set: func(r *http.Request) { r.Method = "" }, not: true},
+		"body":      {set: func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader("hello")), 5 }, not: true},
+		"length":    {set: func(r *http.Request) { r.ContentLength = 5 }, not: true},
+		"close":     {set: func(r *http.Request) { r.Close = true }, not: true},
+		"bad_host":  {set: func(r *http.Request) { r.Host = "a b" }, not: true},
+		"idn":       {set: func(r *http.Request) { r.Host = "bücher.example" }, not: true},
+		"zone":      {set: func(r *http.Request) { r.Host = "[fe80::1%25eth0]" }, not: true},
+		"no_host":   {set: func(r *http.Request) { r.Host = "" }, not: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newAsk(t, "GET", nil)
+			r.Header["User-Agent"] = []string{"x"}
+			c.set(r)
+			var ours, theirs bytes.Buffer
+			w := bufio.NewWriter(&ours)
+			if done := bare(w, r); done == c.not {
+				t.Fatalf("written by us: %t", done)
+			}
+			_ = w.Flush()
+			if c.not {
+				if ours.Len() > 0 {
+					t.Errorf("left to net/http after %q", ours.String())
+				}
+				return
+			}
+			if err := r.Write(&theirs); err != nil || ours.String() != theirs.String() {
+				t.Errorf("%q, net/http says %q %v", ours.String(), theirs.String(), err)
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"io"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,10 +57,10 @@ func (m *meter) left(now time.Time) time.Duration {
 }
 
 // pin notes the address the exchange uses.
-func (m *meter) pin(a netip.Addr) {
+func (m *meter) pin(a string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.address = a.String()
+	m.address = a
 }
 
 // head notes what is known once a head has passed.

@@ -78,7 +78,7 @@ func (n *Node) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, call.end(enforcers.NotForwarded, err)
 	}
-	call.out.Address = k.conn.addr.String()
+	call.out.Address = k.conn.at
 	out := r.Clone(ctx)
 	out.Host = to.HostHeader()
 	if n.o.Inject != nil {
@@ -121,7 +121,7 @@ func (n *Node) Dial(ctx context.Context, method string) (net.Conn, error) {
 	if err != nil {
 		return nil, call.end(enforcers.NotForwarded, err)
 	}
-	call.out.Address = k.addr.String()
+	call.out.Address = k.at
 	c := &nodeConn{Conn: k, under: k, call: call}
 	if k.tls != nil {
 		c.Conn = k.tls

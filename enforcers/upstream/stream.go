@@ -37,7 +37,7 @@ func (c *Client) Dial(ctx context.Context, p *enforcers.Permit) (net.Conn, error
 		return nil, err
 	}
 	m := &meter{permit: p, limits: p.Grant().Limits.Or(), ctx: p.Context(), at: time.Now()}
-	m.pin(k.addr)
+	m.pin(k.at)
 	s := &Stream{conn: k, m: m}
 	m.watch(func() { s.end(enforcers.CodeTimeout) })
 	return s, nil
