@@ -274,7 +274,7 @@ func (c *codec) list(key string, p *[]string) {
 }
 
 // mapping is a map with printable ASCII keys.
-func mapping[V any](c *codec, key string, p *map[string]V, value func(c *codec, key string, v *V)) {
+func mapping[V any](c *codec, key string, p *map[string]V, value func(c *codec, key string, v V) V) {
 	if !c.has(key, optional, len(*p) == 0) {
 		return
 	}
@@ -286,9 +286,8 @@ func mapping[V any](c *codec, key string, p *map[string]V, value func(c *codec, 
 		c.w.Object()
 		var buf [8]string // a usual map sorts its keys without allocating
 		for _, k := range canon.AppendKeys(buf[:0], *p) {
-			v := (*p)[k]
 			c.w.Key(k)
-			value(c, key, &v)
+			value(c, key, (*p)[k])
 		}
 		c.w.EndObject()
 		return
@@ -300,42 +299,43 @@ func mapping[V any](c *codec, key string, p *map[string]V, value func(c *codec, 
 			c.fail(key, "more than %d entries", maxEntries)
 			return
 		}
-		var v V
-		value(c, key, &v)
-		m[k] = v
+		var none V
+		m[k] = value(c, key, none)
 	}
 	c.s.EndObject()
 	*p = m
 	c.wrote(key, optional, len(m) == 0)
 }
 
-// Map values.
-func hashValue(c *codec, key string, v *Hash) {
+// Map values: each writes v, or returns what it reads.
+func hashValue(c *codec, key string, v Hash) Hash {
 	if c.reading {
-		*v = c.s.Digest()
+		v = c.s.Digest()
 	} else {
-		c.w.Digest(*v)
+		c.w.Digest(v)
 	}
 	if c.err() == nil && v.IsZero() {
 		c.fail(key, "zero digest")
 	}
+	return v
 }
 
-func countValue(c *codec, _ string, v *uint64) {
+func countValue(c *codec, _ string, v uint64) uint64 {
 	if c.reading {
-		*v = c.s.Uint()
-	} else {
-		c.w.Uint(*v)
+		return c.s.Uint()
 	}
+	c.w.Uint(v)
+	return v
 }
 
-func textValue(c *codec, key string, v *string) {
+func textValue(c *codec, key string, v string) string {
 	if c.reading {
-		*v = c.s.String()
+		v = c.s.String()
 	} else {
-		c.w.String(*v)
+		c.w.String(v)
 	}
-	if len(*v) > maxText {
-		c.fail(key, "value of %d bytes", len(*v))
+	if len(v) > maxText {
+		c.fail(key, "value of %d bytes", len(v))
 	}
+	return v
 }

@@ -239,3 +239,33 @@ func TestClean(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryByte: what a writer does with plain strings it does with all others.
+func TestEveryByte(t *testing.T) {
+	write := func(put func(w *canon.Writer)) (string, error) {
+		var w canon.Writer
+		put(&w)
+		b, err := w.Bytes()
+		return string(b), err
+	}
+	for c := range 256 {
+		for _, s := range []string{string([]byte{byte(c)}), "a" + string([]byte{byte(c)}) + "z"} {
+			ascii := c >= ' ' && c <= '~'
+			_, err := write(func(w *canon.Writer) { w.Object(); w.Key(s); w.Uint(0); w.EndObject() })
+			if plain := ascii && c != '"' && c != '\\'; plain != (err == nil) || err != nil && !errors.Is(err, canon.ErrKey) {
+				t.Errorf("key %q: %v", s, err)
+			}
+			got, err := write(func(w *canon.Writer) { w.String(s) })
+			if ascii != (err == nil) || (canon.CheckText(s) == nil) != ascii {
+				t.Errorf("text %q: %v", s, err)
+			}
+			want := `"` + strings.NewReplacer(`"`, `\"`, `\`, `\\`).Replace(canon.Clean(s)) + `"`
+			if err == nil && got != want {
+				t.Errorf("text %q: %s, want %s", s, got, want)
+			}
+			if got, err := write(func(w *canon.Writer) { w.Cleaned(s) }); err != nil || got != want {
+				t.Errorf("cleaned %q: %s, %v, want %s", s, got, err, want)
+			}
+		}
+	}
+}

@@ -87,7 +87,7 @@ func play(w *canon.Writer, script []byte) {
 			}
 		case 'c':
 			if n := take(1); len(n) == 1 {
-				w.String(canon.Clean(string(take(int(n[0])))))
+				w.Cleaned(string(take(int(n[0]))))
 			}
 		case 'i':
 			w.Int(int64(binary.BigEndian.Uint64(append(take(7), make([]byte, 8)...)[:8])) >> 8)

@@ -70,13 +70,35 @@ func checkKey(s string) error {
 	if s == "" || len(s) > 256 {
 		return fmt.Errorf("%w: length %d", ErrKey, len(s))
 	}
+	if plain(s) {
+		return nil
+	}
 	for i := 0; i < len(s); i++ {
-		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+		if c := s[i]; !plainByte[c] {
 			return fmt.Errorf("%w: byte 0x%02x", ErrKey, c)
 		}
 	}
 	return nil
 }
+
+// plain reports whether s is printable ASCII without the quote and the backslash:
+// its bytes are those that are written, and nothing else has to be looked at.
+func plain(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if !plainByte[s[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+// plainByte is a table, as nearly all bytes that are written are asked once.
+var plainByte = func() (t [256]bool) {
+	for c := ' '; c <= '~'; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return t
+}()
 
 // TimeLayout is RFC 3339 in UTC with nine decimals, always 30 characters.
 const TimeLayout = "2006-01-02T15:04:05.000000000Z"

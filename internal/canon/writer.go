@@ -150,22 +150,28 @@ func (w *Writer) Key(key string) {
 		w.err = err
 		return
 	}
+	b := w.buf
 	if l.count > 0 {
-		if last := w.buf[l.keyAt:l.keyEnd]; key <= string(last) {
+		// Nearly always the first bytes tell.
+		if last := b[l.keyAt:l.keyEnd]; key[0] <= last[0] && key <= string(last) {
 			w.err = fmt.Errorf("%w: %q after %q", ErrOrder, key, last)
 			return
 		}
-		w.buf = append(w.buf, ',')
+		b = append(b, ',')
 	}
-	w.buf = append(w.buf, '"')
-	l.keyAt, l.keyEnd, l.keyed = len(w.buf), len(w.buf)+len(key), true
-	w.buf = append(w.buf, key...)
-	w.buf = append(w.buf, '"', ':')
+	b = append(b, '"')
+	l.keyAt, l.keyEnd, l.keyed = len(b), len(b)+len(key), true
+	b = append(b, key...)
+	w.buf = append(b, '"', ':')
 }
 
 // String writes s.
 func (w *Writer) String(s string) {
 	if !w.value() {
+		return
+	}
+	if plain(s) {
+		w.between(s)
 		return
 	}
 	if err := CheckText(s); err != nil {
@@ -177,9 +183,20 @@ func (w *Writer) String(s string) {
 
 // Cleaned writes Clean(s).
 func (w *Writer) Cleaned(s string) {
-	if w.value() {
+	switch {
+	case !w.value():
+	case plain(s):
+		w.between(s)
+	default:
 		w.quote(Clean(s))
 	}
+}
+
+// between writes a plain string.
+func (w *Writer) between(s string) {
+	b := append(w.buf, '"')
+	b = append(b, s...)
+	w.buf = append(b, '"')
 }
 
 func (w *Writer) quote(s string) {
