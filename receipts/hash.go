@@ -12,10 +12,12 @@ type Hash [sha256.Size]byte
 
 // Leaf returns the RFC 6962 leaf hash of a record: SHA-256(0x00 || payload).
 // It is the only receipt hash: chain link, tree leaf and message id.
-func Leaf(payload []byte) Hash {
-	var buf [2048]byte // a receipt fits, so that the usual case allocates nothing
-	b := append(buf[:0], 0)
-	return sha256.Sum256(append(b, payload...))
+func Leaf(payload []byte) (leaf Hash) {
+	h := sha256.New() // on the stack
+	h.Write([]byte{0})
+	h.Write(payload)
+	h.Sum(leaf[:0])
+	return leaf
 }
 
 // Genesis is Prev of a chain's first receipt. It binds the chain to its log,

@@ -106,8 +106,10 @@ func (r *Receipt) redact(hit func(string) bool) (n uint64) {
 	if o := r.Out; o != nil {
 		one(&o.Code, &o.Address)
 	}
-	if o := r.Obs; o != nil {
+	if r.Obs != nil { // one for many receipts
+		o := *r.Obs
 		one(&o.Point, &o.Kind)
+		r.Obs = &o
 	}
 	if c := r.Change; c != nil {
 		one(&c.Bundle, &c.By, &c.Enforcer)

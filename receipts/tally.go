@@ -1,5 +1,11 @@
 package receipts
 
+import (
+	"bytes"
+	"maps"
+	"slices"
+)
+
 // Keys of Close.Verdicts. Every decision counts under exactly one.
 const (
 	CountAllow      = "allow"
@@ -41,7 +47,7 @@ func (t *Tally) Add(r *Receipt, leaf Hash) {
 		if r.Out.Effect == "unknown" {
 			t.Unknown++
 		}
-		if _, ok := t.pending[r.Out.Ref]; !ok {
+		if !t.Waits(r.Out.Ref) {
 			t.strange++
 		}
 		delete(t.pending, r.Out.Ref)
@@ -52,6 +58,27 @@ func (t *Tally) Add(r *Receipt, leaf Hash) {
 
 // Pending is the number of passed decisions without an outcome so far.
 func (t *Tally) Pending() uint64 { return uint64(len(t.pending)) }
+
+// Waits reports whether a passed decision has no outcome so far.
+func (t *Tally) Waits(leaf Hash) bool {
+	_, ok := t.pending[leaf]
+	return ok
+}
+
+// Waiting returns the leaves of the passed decisions without an outcome, sorted.
+func (t *Tally) Waiting() []Hash {
+	return slices.SortedFunc(maps.Keys(t.pending), func(a, b Hash) int { return bytes.Compare(a[:], b[:]) })
+}
+
+// Wait makes t one that follows a chain from where these decisions waited.
+func (t *Tally) Wait(leaves []Hash) {
+	if t.pending == nil {
+		t.pending = make(map[Hash]struct{}, len(leaves))
+	}
+	for _, leaf := range leaves {
+		t.pending[leaf] = struct{}{}
+	}
+}
 
 // Strange is the number of outcomes that answer no waiting decision.
 func (t *Tally) Strange() uint64 { return t.strange }

@@ -138,12 +138,12 @@ func (c *Chain) afford(ctx context.Context) error {
 
 // refuse writes the decision receipt of a refusal, or counts it. It returns the
 // receipt that stands for it: the newest of its kind.
-func (c *Chain) refuse(r receipts.Receipt) (receipts.Hash, *journal.Ticket, error) {
+func (c *Chain) refuse(r *receipts.Receipt) (receipts.Hash, *journal.Ticket, error) {
 	c.n.order.RLock()
 	defer c.n.order.RUnlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b, s, kind := &c.n.o.Budget, &c.spending, kindOf(&r)
+	b, s, kind := &c.n.o.Budget, &c.spending, kindOf(r)
 	if s.kinds == nil {
 		s.kinds = map[refusalKind]*folded{}
 	}
@@ -164,7 +164,7 @@ func (c *Chain) refuse(r receipts.Receipt) (receipts.Hash, *journal.Ticket, erro
 	if f.waiting == 0 {
 		f.since = c.n.o.Clock()
 	}
-	f.newest = &r // what is kept for replay beside a receipt is the action that wrote it
+	f.newest = new(*r) // what is kept for replay beside a receipt is the action that wrote it
 	f.waiting++
 	s.refusals++
 	if f.waiting < f.next {
@@ -184,7 +184,7 @@ func (c *Chain) unfold(f *folded) (*journal.Ticket, error) {
 	dec := *r.Dec
 	dec.Count = f.waiting
 	r.Dec = &dec
-	leaf, ticket, err := c.write(r, nil)
+	leaf, ticket, err := c.write(&r, nil)
 	if err != nil {
 		return nil, err // they stay counted for the next try
 	}

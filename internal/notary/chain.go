@@ -24,17 +24,16 @@ type Chain struct {
 	session string
 	subject string
 	key     [32]byte // commitment key; zero on the control chain
+	labels  sync.Map // of *committer, by label
 
-	mu      sync.Mutex
-	link    link
-	start   time.Time // when Mono was zero
-	closed  bool
-	tally   receipts.Tally
-	pending map[receipts.Hash]struct{} // passed decisions without an outcome
-	labels  map[string]*committer      // by label
-	known   [][]byte                   // secret values that may stand in no receipt
-	redact  *receipts.Redactor         // over known, nil when there are none
-	info    OpenSession
+	mu     sync.Mutex
+	link   link
+	start  time.Time // when Mono was zero
+	closed bool
+	tally  receipts.Tally
+	known  [][]byte           // secret values that may stand in no receipt
+	redact *receipts.Redactor // over known, nil when there are none
+	info   OpenSession
 
 	spending spending
 	ending   bool // what is written now ends the session
@@ -56,7 +55,7 @@ func (c *Chain) Info() OpenSession {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	info := c.info
-	info.Seq, info.Pending = c.link.seq, len(c.pending)
+	info.Seq, info.Pending = c.link.seq, int(c.tally.Pending())
 	return info
 }
 
@@ -82,7 +81,7 @@ func (c *Chain) Enqueue(r receipts.Receipt) (receipts.Hash, journal.Ticket, erro
 	if r.Type == receipts.TypeSessionOpen || r.Type == receipts.TypeSessionClose {
 		return receipts.Hash{}, journal.Ticket{}, problem.New(problem.Usage, "a chain is opened and closed by Open and Close", "")
 	}
-	return c.add(r, nil)
+	return c.add(&r, nil)
 }
 
 // Close writes outcome unknown for every decision that has none, and
@@ -117,16 +116,15 @@ func (c *Chain) end(cl receipts.Close) (receipts.Hash, journal.Ticket, error) {
 	if _, err := c.settle("session_ended"); err != nil {
 		return receipts.Hash{}, journal.Ticket{}, err
 	}
-	return c.write(receipts.Receipt{Type: receipts.TypeSessionClose, Close: &cl}, nil)
+	return c.write(&receipts.Receipt{Type: receipts.TypeSessionClose, Close: &cl}, nil)
 }
 
 // settle writes outcome unknown for the decisions that wait for one, under the
 // locks. It returns the ticket of the last; the journal keeps the order, so
 // waiting for it is waiting for all.
 func (c *Chain) settle(code string) (last *journal.Ticket, err error) {
-	waiting := slices.SortedFunc(maps.Keys(c.pending), func(a, b receipts.Hash) int { return slices.Compare(a[:], b[:]) })
-	for _, of := range waiting {
-		_, ticket, err := c.write(receipts.Receipt{Type: receipts.TypeOutcome, Out: &receipts.Out{Ref: of, Effect: "unknown", Code: code}}, nil)
+	for _, of := range c.tally.Waiting() {
+		_, ticket, err := c.write(&receipts.Receipt{Type: receipts.TypeOutcome, Out: &receipts.Out{Ref: of, Effect: "unknown", Code: code}}, nil)
 		if err != nil {
 			return last, err
 		}
@@ -137,22 +135,22 @@ func (c *Chain) settle(code string) (last *journal.Ticket, err error) {
 
 // answer writes the outcome of a decision that waits for one. It returns false
 // when the decision has its outcome already, or is none of this chain's.
-func (c *Chain) answer(of receipts.Hash, out receipts.Out) (journal.Ticket, bool, error) {
+func (c *Chain) answer(of receipts.Hash, out *receipts.Out) (journal.Ticket, bool, error) {
 	c.n.order.RLock()
 	defer c.n.order.RUnlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.pending[of]; !ok || c.closed {
+	if c.closed || !c.tally.Waits(of) {
 		return journal.Ticket{}, false, nil
 	}
-	_, ticket, err := c.write(receipts.Receipt{Type: receipts.TypeOutcome, Out: &out}, nil)
+	_, ticket, err := c.write(&receipts.Receipt{Type: receipts.TypeOutcome, Out: out}, nil)
 	return ticket, err == nil, err
 }
 
 // add gives r its place in the chain and in the journal, behind the records
 // given, which become durable together with it. index, if set, receives the log
 // index before the ticket is done.
-func (c *Chain) add(r receipts.Receipt, index *uint64, before ...journal.Record) (receipts.Hash, journal.Ticket, error) {
+func (c *Chain) add(r *receipts.Receipt, index *uint64, before ...journal.Record) (receipts.Hash, journal.Ticket, error) {
 	c.n.order.RLock()
 	defer c.n.order.RUnlock()
 	c.mu.Lock()
@@ -160,8 +158,8 @@ func (c *Chain) add(r receipts.Receipt, index *uint64, before ...journal.Record)
 	return c.write(r, index, before...)
 }
 
-// write is add under the locks.
-func (c *Chain) write(r receipts.Receipt, index *uint64, before ...journal.Record) (receipts.Hash, journal.Ticket, error) {
+// write is add under the locks. It changes r.
+func (c *Chain) write(r *receipts.Receipt, index *uint64, before ...journal.Record) (receipts.Hash, journal.Ticket, error) {
 	if c.closed { // RC-12
 		return receipts.Hash{}, journal.Ticket{}, problem.New(problem.ChainClosed, "the session's chain is closed", "")
 	}
@@ -169,28 +167,29 @@ func (c *Chain) write(r receipts.Receipt, index *uint64, before ...journal.Recor
 		return receipts.Hash{}, journal.Ticket{}, errNotStarted
 	}
 	next := c.link
-	c.stamp(&r, &next)
-	payload, err := c.encode(&r)
+	c.stamp(r, &next)
+	payload, err := c.encode(r)
 	if err != nil {
 		return receipts.Hash{}, journal.Ticket{}, err
 	}
 	leaf := receipts.Leaf(payload)
-	rec := journal.Record{
+	recs := append(make([]journal.Record, 0, 2), before...)
+	recs = append(recs, journal.Record{
 		Kind: journal.KindReceipt, Subject: c.subject, Data: payload,
 		Mark: &flight{chain: c, seq: r.Seq, typ: r.Type, leaf: leaf, index: index},
-	}
+	})
 	var ticket journal.Ticket
 	if ends(r.Type) || c.ending {
-		ticket = c.n.j.AppendReserved(append(before, rec)...)
+		ticket = c.n.j.AppendReserved(recs...)
 	} else {
-		ticket = c.n.j.Append(append(before, rec)...)
+		ticket = c.n.j.Append(recs...)
 	}
 	if err := ticket.Refused(); err != nil { // it has no place, and the next receipt takes this one's
 		return receipts.Hash{}, ticket, fmt.Errorf("receipt %s: %w", r.Type, err)
 	}
 	next.seq, next.prev = r.Seq+1, leaf
 	c.link = next
-	c.account(&r, leaf)
+	c.account(r, leaf)
 	return leaf, ticket, nil
 }
 
@@ -253,12 +252,6 @@ func (c *Chain) account(r *receipts.Receipt, leaf receipts.Hash) {
 	case receipts.TypeSessionClose:
 		c.closed, c.known, c.redact = true, nil, nil
 		c.spending = spending{}
-	case receipts.TypeDecision:
-		if r.Dec.Passed {
-			c.pending[leaf] = struct{}{}
-		}
-	case receipts.TypeOutcome:
-		delete(c.pending, r.Out.Ref)
 	}
 }
 
@@ -278,32 +271,50 @@ func (c *Chain) Guard(values ...secret.Value) {
 // with the key that receipts.CommitKey derives from the session's random key.
 func (c *Chain) Commit(label string, value []byte) receipts.Hash {
 	k := c.committer(label)
-	m := k.macs.Get().(hash.Hash)
-	defer k.macs.Put(m) // reset
+	m := k.macs.Get().(*mac)
 	m.Write(value)
-	var sum receipts.Hash
-	m.Sum(sum[:0])
-	m.Reset()
-	return sum
+	return k.sum(m)
+}
+
+// commit is Commit for text, which it does not copy whole.
+func (c *Chain) commit(label, value string) receipts.Hash {
+	k := c.committer(label)
+	m := k.macs.Get().(*mac)
+	for value != "" {
+		n := copy(m.text[:], value)
+		m.Write(m.text[:n])
+		value = value[n:]
+	}
+	return k.sum(m)
 }
 
 // committer commits under one label. Deriving its key costs as much as
 // committing, and setting a MAC up more: both are done once.
 type committer struct {
-	macs sync.Pool // of hash.Hash: HMAC-SHA256 under the label's key
+	macs sync.Pool // of *mac: HMAC-SHA256 under the label's key
+}
+
+// mac is a MAC with room for what goes in and comes out.
+type mac struct {
+	hash.Hash
+	text [256]byte
+	out  receipts.Hash
+}
+
+// sum ends a commitment.
+func (k *committer) sum(m *mac) receipts.Hash {
+	m.Sum(m.out[:0])
+	m.Reset()
+	out := m.out
+	k.macs.Put(m)
+	return out
 }
 
 func (c *Chain) committer(label string) *committer {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	k, ok := c.labels[label]
-	if !ok {
-		key := receipts.CommitKey(c.key[:], label)
-		k = &committer{macs: sync.Pool{New: func() any { return hmac.New(sha256.New, key[:]) }}}
-		if c.labels == nil {
-			c.labels = map[string]*committer{}
-		}
-		c.labels[label] = k
+	if k, ok := c.labels.Load(label); ok {
+		return k.(*committer)
 	}
-	return k
+	key := receipts.CommitKey(c.key[:], label)
+	k, _ := c.labels.LoadOrStore(label, &committer{macs: sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, key[:])} }}})
+	return k.(*committer)
 }

@@ -146,8 +146,7 @@ func New(o Options) *Notary {
 func (n *Notary) chain(session, subject string) *Chain {
 	return &Chain{
 		n: n, session: session, subject: subject,
-		link:    link{prev: receipts.Genesis(n.origin, session, n.keyset)},
-		pending: map[receipts.Hash]struct{}{},
+		link: link{prev: receipts.Genesis(n.origin, session, n.keyset)},
 	}
 }
 
@@ -181,7 +180,7 @@ func (n *Notary) Open(ctx context.Context, session string, o receipts.Open, obs 
 	n.chains[session] = c
 	n.mu.Unlock()
 
-	_, ticket, err := c.add(receipts.Receipt{Type: receipts.TypeSessionOpen, Open: &o, Obs: &obs}, nil,
+	_, ticket, err := c.add(&receipts.Receipt{Type: receipts.TypeSessionOpen, Open: &o, Obs: &obs}, nil,
 		// The key goes first: a receipt never commits to anything with a key
 		// that is not on the disk.
 		journal.Record{Kind: journal.KindPrivate, Subject: keyPrefix + session, Data: slices.Clone(c.key[:])})

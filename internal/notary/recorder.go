@@ -46,26 +46,25 @@ func (r *recorder) Decision(ctx context.Context, a *enforcers.Action, d *enforce
 	if err != nil {
 		return receipts.Hash{}, err
 	}
-	obs := r.obs
-	rec := receipts.Receipt{Type: receipts.TypeDecision, Act: r.act(a), Obs: &obs, In: r.c.Commit(labelInput, input), X: besides(a, d)}
-	rec.Dec = &receipts.Dec{
+	dec := receipts.Dec{
 		Verdict: receipts.Verdict(d.Effect), Mode: d.Mode, Passed: d.Passed, Fault: d.Fault,
 		Rule: d.Rule, Reason: d.Reason, Policy: d.Policy, Module: d.Module, By: d.By,
 		Gen: a.Generation, Fuel: d.Fuel, Dur: d.Micros, Held: d.Held, Dev: d.Dev,
 	}
+	rec := receipts.Receipt{Type: receipts.TypeDecision, Act: r.act(a), Dec: &dec, Obs: &r.obs, In: r.c.Commit(labelInput, input), X: besides(a, d)}
 	tidy(&rec)
 	if err := r.c.afford(ctx); err != nil {
 		return receipts.Hash{}, err
 	}
 	if !d.Passed {
-		leaf, ticket, err := r.c.refuse(rec)
+		leaf, ticket, err := r.c.refuse(&rec)
 		d.Folded = ticket == nil
 		if err == nil && durable && ticket != nil {
 			_, err = ticket.Wait(ctx)
 		}
 		return leaf, err
 	}
-	leaf, ticket, err := r.c.Enqueue(rec)
+	leaf, ticket, err := r.c.add(&rec, nil)
 	if err != nil || !durable {
 		return leaf, err
 	}
@@ -116,7 +115,8 @@ func besides(a *enforcers.Action, d *enforcers.Decision) map[string]string {
 // whose outcome cannot be written gets outcome unknown when the journal is next
 // replayed.
 func (r *recorder) Outcome(of receipts.Hash, o enforcers.Outcome) {
-	_, _, _ = r.c.answer(of, outcome(of, o))
+	out := outcome(of, o)
+	_, _, _ = r.c.answer(of, &out)
 }
 
 var errNoDecision = errors.New("progress of an action that has no open decision")
@@ -139,8 +139,7 @@ func (r *recorder) Progress(ctx context.Context, of receipts.Hash, o enforcers.O
 func (c *Chain) waits(of receipts.Hash) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, ok := c.pending[of]
-	return ok
+	return c.tally.Waits(of)
 }
 
 func outcome(of receipts.Hash, o enforcers.Outcome) receipts.Out {
@@ -183,12 +182,20 @@ func code(s string) string {
 		return unlisted
 	}
 	for i := range len(s) {
-		if s[i] <= ' ' || s[i] > '~' || strings.IndexByte("\"'`<>\\|", s[i]) >= 0 {
+		if !codeByte[s[i]] {
 			return unlisted
 		}
 	}
 	return s
 }
+
+// codeByte are the bytes of codes.
+var codeByte = func() (t [256]bool) {
+	for c := '!'; c <= '~'; c++ {
+		t[c] = !strings.ContainsRune("\"'`<>\\|", c)
+	}
+	return t
+}()
 
 // act turns an action into its closed form: hosts, ids and counters stand as
 // they are, paths, queries, refs and bodies as commitments.
@@ -196,12 +203,20 @@ func (r *recorder) act(a *enforcers.Action) *receipts.Act {
 	act := &receipts.Act{
 		ID: a.ID, Kind: string(a.Kind), Connection: a.Connection, Authority: a.Authority(),
 	}
+	arg := func(label string, h receipts.Hash) {
+		if act.Args == nil {
+			act.Args = map[string]receipts.Hash{}
+		}
+		act.Args[label] = h
+	}
 	commit := func(label, value string) {
 		if value != "" {
-			if act.Args == nil {
-				act.Args = map[string]receipts.Hash{}
-			}
-			act.Args[label] = r.c.Commit(label, []byte(value))
+			arg(label, r.c.commit(label, value))
+		}
+	}
+	commitBytes := func(label string, value []byte) {
+		if len(value) > 0 {
+			arg(label, r.c.Commit(label, value))
 		}
 	}
 	count := func(unit string, n int64) {
@@ -224,7 +239,7 @@ func (r *recorder) act(a *enforcers.Action) *receipts.Act {
 		act.Method = a.HTTP.Method
 		commit(labelPath, a.HTTP.Path)
 		commit(labelQuery, a.HTTP.Query)
-		commit(labelBody, string(a.HTTP.Body.Bytes))
+		commitBytes(labelBody, a.HTTP.Body.Bytes)
 		count("body", a.HTTP.Body.Length)
 	case a.DNS != nil:
 		act.Host, act.Name = a.DNS.Name, a.DNS.Type
@@ -250,7 +265,7 @@ func (r *recorder) act(a *enforcers.Action) *receipts.Act {
 		}
 	case a.Operation != nil:
 		act.Name = a.Operation.Name
-		commit(labelArguments, string(a.Operation.Args))
+		commitBytes(labelArguments, a.Operation.Args)
 	case a.Telemetry != nil:
 		to(a.Telemetry.To)
 		commit(labelPath, a.Telemetry.Path)

@@ -181,7 +181,7 @@ func (n *Notary) checkpoint(ctx context.Context) (*ending, error) {
 
 	var index uint64
 	doc := e.doc
-	leaf, ticket, err := n.control.add(receipts.Receipt{Type: receipts.TypeManifest, Man: &doc}, &index)
+	leaf, ticket, err := n.control.add(&receipts.Receipt{Type: receipts.TypeManifest, Man: &doc}, &index)
 	if err != nil {
 		return nil, err
 	}

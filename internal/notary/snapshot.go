@@ -126,7 +126,7 @@ func (n *Notary) capture(ctx context.Context) (*state, error) {
 		tally.Verdicts = maps.Clone(tally.Verdicts)
 		s.Chains = append(s.Chains, chainState{
 			Session: c.session, Seq: c.link.seq, Prev: c.link.prev, Last: c.link.last, Mono: c.link.mono,
-			Tally: tally, Pending: slices.Collect(maps.Keys(c.pending)), Key: c.key, Info: c.info,
+			Tally: tally, Pending: tally.Waiting(), Key: c.key, Info: c.info,
 		})
 	}
 	return s, nil
@@ -196,8 +196,6 @@ func (f *fold) apply(s *state) {
 		}
 		c.link = link{seq: cs.Seq, prev: cs.Prev, last: cs.Last, mono: cs.Mono}
 		c.tally, c.key, c.info = cs.Tally, cs.Key, cs.Info
-		for _, of := range cs.Pending {
-			c.pending[of] = struct{}{}
-		}
+		c.tally.Wait(cs.Pending)
 	}
 }
