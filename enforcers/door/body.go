@@ -31,10 +31,12 @@ type body struct {
 	read  int64
 	err   error         // io.EOF at the end, or what broke it
 	watch chan struct{} // closed when the watcher ends; nil when there is none
+	gone  bool          // the watcher saw the client leave
 }
 
-func (l *link) body(h *head, w *reply) *body {
-	b := &body{l: l, w: w, length: h.length, expect: h.expect}
+// begin makes b the body of the request that has just been read from l.
+func (b *body) begin(l *link, w *reply, h *head) {
+	b.l, b.w, b.length, b.expect = l, w, h.length, h.expect
 	switch {
 	case h.length < 0:
 		b.src = &chunked{r: l.r, trailer: h.trailer}
@@ -44,7 +46,6 @@ func (l *link) body(h *head, w *reply) *body {
 		b.err = io.EOF
 		l.vigil.start(b)
 	}
-	return b
 }
 
 // Read reads the body; the first read answers an expectation.
@@ -162,6 +163,7 @@ func (b *body) watchClient() {
 	defer close(done)
 	// A byte of the next request stays in the buffer.
 	if _, err := b.l.r.Peek(1); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		b.gone = true
 		b.l.gone(problem.Wrap(err, enforcers.CodeClientGone, "the client left", ""))
 	}
 }
@@ -202,7 +204,7 @@ func (b *body) unread() bool {
 func (b *body) settle() bool {
 	switch {
 	case errors.Is(b.err, io.EOF):
-		return true
+		return !b.gone
 	case b.err != nil, b.expect:
 		return false
 	}

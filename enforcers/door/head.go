@@ -34,6 +34,7 @@ type head struct {
 	host    string // the one Host field, not yet parsed
 	hosts   int    // how many there were
 	fields  http.Header
+	most    int      // how many fields there may be
 	values  []string // where the first values of fields lie
 	length  int64    // Content-Length; -1 = chunked; 0 = no body
 	old     bool     // HTTP/1.0, CONNECT only
@@ -81,48 +82,44 @@ func readHead(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// parseHead checks a complete head. See the package's fuzz target: whatever
-// passes here net/http reads the same way.
-func parseHead(b []byte) (*head, error) {
+// parse checks a complete head and fills in h. See the package's fuzz target:
+// whatever passes here net/http reads the same way.
+func (h *head) parse(b []byte) error {
 	text, ok := strings.CutSuffix(string(b), "\r\n\r\n")
 	if !ok {
-		return nil, malformed("no end of head")
+		return malformed("no end of head")
 	}
 	lines := 0
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case c == '\r':
 			if i+1 == len(text) || text[i+1] != '\n' {
-				return nil, malformed("bare carriage return") // EG-51
+				return malformed("bare carriage return") // EG-51
 			}
 		case c == '\n':
 			if i == 0 || text[i-1] != '\r' {
-				return nil, malformed("bare line feed") // EG-51
+				return malformed("bare line feed") // EG-51
 			}
 			lines++
 		case c < ' ' && c != '\t', c == 0x7f:
-			return nil, malformed("control character") // EG-10, EG-11, EG-51
+			return malformed("control character") // EG-10, EG-11, EG-51
 		}
 	}
 	line, rest, _ := strings.Cut(text, "\r\n")
-	n := min(lines, maxFields)
-	h := &head{fields: make(http.Header, n), values: make([]string, 0, n)}
+	*h = head{fields: make(http.Header), most: min(lines, maxFields)}
 	if err := h.requestLine(line); err != nil {
-		return nil, err
+		return err
 	}
 	for n := 0; rest != ""; n++ {
 		if n == maxFields {
-			return nil, malformed("too many fields")
+			return malformed("too many fields")
 		}
 		line, rest, _ = strings.Cut(rest, "\r\n")
 		if err := h.field(line); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if err := h.framing(); err != nil {
-		return nil, err
-	}
-	return h, nil
+	return h.framing()
 }
 
 func (h *head) requestLine(line string) error {
@@ -162,7 +159,9 @@ func (h *head) field(line string) error {
 		h.fields[name] = append(before, value)
 		return nil
 	}
-	// One piece of memory for all of them: few fields have a second value.
+	if h.values == nil { // one piece of memory for all of them: few fields have a second value
+		h.values = make([]string, 0, h.most)
+	}
 	h.values = append(h.values, value)
 	n := len(h.values)
 	h.fields[name] = h.values[n-1 : n : n]

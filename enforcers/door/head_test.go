@@ -56,7 +56,8 @@ func FuzzHead(f *testing.F) {
 		if !bytes.HasPrefix(b, raw) || len(raw) > maxHead {
 			t.Fatal("the head is not what was sent")
 		}
-		h, err := parseHead(raw)
+		h := new(head)
+		err = h.parse(raw)
 		if (err == nil) != (early != nil) || err == nil && (!bytes.Equal(came, raw) || !reflect.DeepEqual(h, early)) {
 			t.Fatalf("%q is %+v (%v), and when it comes whole %+v", raw, h, err, early)
 		}
@@ -116,7 +117,10 @@ func earlyHead(b []byte) (*head, []byte) {
 	if !ok {
 		return nil, nil
 	}
-	h, _ := parseHead(raw)
+	h := new(head)
+	if h.parse(raw) != nil {
+		return nil, raw
+	}
 	return h, raw
 }
 
@@ -137,8 +141,8 @@ func FuzzConnectLine(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, target string) {
 		raw := "CONNECT " + target + " HTTP/1.1\r\nHost: " + target + "\r\n\r\n"
-		h, err := parseHead([]byte(raw))
-		if err != nil {
+		h := new(head)
+		if h.parse([]byte(raw)) != nil {
 			return
 		}
 		to, err := authority.ParseHostPort(authority.TCP, h.target)

@@ -15,8 +15,11 @@ import (
 // A client that waits for 100 Continue is asked for its body here, ahead of the
 // decision; without the bytes there would be none (EG-53 holds for the rest).
 func (r *Request) inspect(a *enforcers.Action) {
+	if a.HTTP == nil || a.HTTP.Body.Mode != "head" || a.HardSet != "" {
+		return
+	}
 	mode, most := r.Gate.Body()
-	if mode == "" || a.HTTP == nil || a.HTTP.Body.Mode != "head" || a.HardSet != "" {
+	if mode == "" {
 		return
 	}
 	src := r.Body

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ type link struct {
 	w     *bufio.Writer           // nil while nothing is written: most connections are idle
 	ctx   context.Context         // ends with the link, once run has begun, and when its client has left
 	gone  context.CancelCauseFunc // ends ctx
+	blank *http.Request           // what every request has of ctx and protocol
 	vigil vigil
 	to    authority.Authority // where a tunnel leads; zero outside one
 	fresh bool                // no request has been read yet
@@ -81,6 +83,7 @@ func (d *Door) serve(nc net.Conn) {
 func (l *link) run() {
 	l.ctx, l.gone = context.WithCancelCause(l.ctx)
 	defer l.gone(nil)
+	l.blank = (&http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(l.ctx)
 	for l.next() {
 		l.fresh = false
 	}
@@ -95,8 +98,8 @@ func (l *link) run() {
 
 // next serves one request and reports whether another may follow.
 func (l *link) next() bool {
-	h, err := l.head()
-	if err != nil {
+	var h head
+	if err := l.head(&h); err != nil {
 		var bad malformed
 		if errors.As(err, &bad) {
 			l.refuseHead(enforcers.CodeMalformed, l.to)
@@ -104,37 +107,37 @@ func (l *link) next() bool {
 		return false
 	}
 	if l.to.IsZero() {
-		return l.outer(h)
+		return l.outer(&h)
 	}
-	return l.inner(h)
+	return l.inner(&h)
 }
 
 // head reads and checks the next request head.
-func (l *link) head() (*head, error) {
+func (l *link) head(h *head) error {
 	t := l.d.o.Timeouts
 	wait := t.Idle
 	if l.fresh && l.to.IsZero() {
 		wait = t.First // EG-106
 	}
 	if err := l.nc.SetReadDeadline(time.Now().Add(wait)); err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := l.r.Peek(1); err != nil {
 		var op *net.OpError
 		l.alert = l.fresh && errors.As(err, &op) && op.Op == "remote error"
-		return nil, err
+		return err
 	}
 	if b, ok := wholeHead(l.r); ok {
-		return parseHead(b)
+		return h.parse(b)
 	}
 	if err := l.nc.SetReadDeadline(time.Now().Add(min(wait, t.Head))); err != nil { // EG-65
-		return nil, err
+		return err
 	}
 	b, err := readHead(l.r)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return parseHead(b)
+	return h.parse(b)
 }
 
 // outer handles a head on the door's own socket: a CONNECT, or a plain proxy
@@ -180,25 +183,31 @@ func (l *link) request(h *head, to authority.Authority, target string) bool {
 		return false
 	}
 	defer l.wrote()
-	w := newReply(l.writer(), h.method)
-	w.close = h.close
-	b := l.body(h, w)
-	w.request = b
-	plain := &http.Request{
-		Method: h.method, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: h.fields, Body: b, ContentLength: h.length, Trailer: h.trailer,
-		Host: to.HostHeader(), RequestURI: target,
+	t := &turn{plain: *l.blank}
+	w, b, r, plain := &t.w, &t.b, &t.r, &t.plain
+	w.w, w.method, w.close, w.request = l.writer(), h.method, h.close, b
+	b.begin(l, w, h)
+	plain.Method, plain.Header, plain.ContentLength, plain.Trailer = h.method, h.fields, h.length, h.trailer
+	plain.Host, plain.RequestURI = to.HostHeader(), target
+	if plain.Body = http.NoBody; h.length != 0 {
+		plain.Body = b
 	}
-	if h.length == 0 {
-		plain.Body = http.NoBody
-	}
-	r := l.d.newRequest(plain.WithContext(l.ctx), to, path, query)
+	l.d.examined(r, plain, &t.url, to, path, query)
 	r.Upgrade, r.link, r.body = h.upgrade, l, b
 	defer r.over()
 	l.d.run(w, r)
 	b.finished()
 	ok := w.finish()
-	return b.settle() && ok && l.ctx.Err() == nil
+	return b.settle() && ok
+}
+
+// turn is one request and its answer, in one piece of memory.
+type turn struct {
+	w     reply
+	b     body
+	r     Request
+	plain http.Request
+	url   url.URL
 }
 
 // examine checks what of a request stands against the Authority it came by:

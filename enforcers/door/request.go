@@ -114,13 +114,20 @@ func (d *Door) dispatch(w http.ResponseWriter, r *Request) {
 
 // newRequest makes a Request of one that was examined.
 func (d *Door) newRequest(r *http.Request, to authority.Authority, path, query string) *Request {
+	out := new(Request)
+	d.examined(out, r, new(url.URL), to, path, query)
+	return out
+}
+
+// examined fills in out and u, which r gets.
+func (d *Door) examined(out *Request, r *http.Request, u *url.URL, to authority.Authority, path, query string) {
 	plain, err := url.PathUnescape(path)
 	if err != nil {
 		plain = path // cannot happen: the path is canonical
 	}
-	r.URL = &url.URL{Path: plain, RawPath: path, RawQuery: query}
-	r.RemoteAddr = ""
-	return &Request{Request: r, To: to, Path: path, Query: query, Gate: d.gate, Up: d.o.Up, door: d}
+	*u = url.URL{Path: plain, RawPath: path, RawQuery: query}
+	r.URL, r.RemoteAddr = u, ""
+	*out = Request{Request: r, To: to, Path: path, Query: query, Gate: d.gate, Up: d.o.Up, door: d}
 }
 
 // Action returns the http.request that r is, for the gate. Mediators that
@@ -301,26 +308,37 @@ func (d *Door) admit(to authority.Authority) string {
 	return d.names.admit(to.Host())
 }
 
-// Fields that a request's action shows to enforcers. The list is closed: an
-// unknown field could hold a credential.
-var shownFields = []string{
-	"Accept", "Accept-Encoding", "Accept-Language", "Content-Encoding", "Content-Type", "Git-Protocol",
-	"If-Modified-Since", "If-None-Match", "Origin", "Range", "User-Agent", "X-Requested-With",
-	"Anthropic-Beta", "Anthropic-Version", "X-Github-Api-Version",
-}
+// Fields that a request's action shows to enforcers, by the names that it shows
+// them under. The list is closed: an unknown field could hold a credential.
+var shownFields = func() map[string]string {
+	lower := make(map[string]string)
+	for _, name := range []string{
+		"Accept", "Accept-Encoding", "Accept-Language", "Content-Encoding", "Content-Type", "Git-Protocol",
+		"If-Modified-Since", "If-None-Match", "Origin", "Range", "User-Agent", "X-Requested-With",
+		"Anthropic-Beta", "Anthropic-Version", "X-Github-Api-Version",
+	} {
+		lower[name] = strings.ToLower(name)
+	}
+	return lower
+}()
 
 const maxShown = 512 // bytes of one value
 
 func shown(h http.Header) map[string][]string {
-	out := make(map[string][]string)
-	for _, name := range shownFields {
-		for _, v := range h[name] {
-			if len(v) > maxShown {
-				v = v[:maxShown]
-			}
-			name := strings.ToLower(name)
-			out[name] = append(out[name], v)
+	var out map[string][]string
+	for name, values := range h {
+		name, ok := shownFields[name]
+		if !ok || len(values) == 0 {
+			continue
 		}
+		values = slices.Clone(values)
+		for i, v := range values {
+			values[i] = v[:min(len(v), maxShown)]
+		}
+		if out == nil {
+			out = make(map[string][]string)
+		}
+		out[name] = values
 	}
 	return out
 }
