@@ -86,6 +86,28 @@ func guardAnswer(resp *http.Response, to authority.Authority, t *tripwire, field
 // signed URLs in every kind of text. An answer that does not say what it is, in
 // a way that every client reads alike, is looked into for both.
 func looksInto(contentType string) (fields, urls bool) {
+	if k, ok := usual[contentType]; ok {
+		return k.fields, k.urls
+	}
+	return parsedInto(contentType)
+}
+
+type lookedInto struct{ fields, urls bool }
+
+// usual is what parsedInto says of the types that most answers have: to parse
+// one anew costs as much as to look through a short answer.
+var usual = func() map[string]lookedInto {
+	m := make(map[string]lookedInto)
+	for _, kind := range []string{"application/json", "application/octet-stream", "text/html", "text/plain", "text/event-stream"} {
+		for _, charset := range []string{"", "; charset=utf-8", "; charset=UTF-8", ";charset=utf-8"} {
+			fields, urls := parsedInto(kind + charset)
+			m[kind+charset] = lookedInto{fields, urls}
+		}
+	}
+	return m
+}()
+
+func parsedInto(contentType string) (fields, urls bool) {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil || kind == "application/json" || strings.HasSuffix(kind, "+json") {
 		return true, true

@@ -331,3 +331,25 @@ func TestTripwires(t *testing.T) {
 		t.Error("one connection's secrets are another's")
 	}
 }
+
+// TestLooksInto: what is looked for depends on what an answer says it is, however
+// it spells that.
+func TestLooksInto(t *testing.T) {
+	for kind, want := range map[string]lookedInto{
+		"application/json": {true, true}, "text/plain": {false, true}, "text/html": {false, true},
+		"text/event-stream": {false, true}, "application/octet-stream": {false, false},
+	} {
+		for _, as := range []string{kind, kind + "; charset=utf-8", kind + ";charset=utf-8", kind + " ; Charset=\"utf-8\"", strings.ToUpper(kind)} {
+			if fields, urls := looksInto(as); (lookedInto{fields, urls}) != want {
+				t.Errorf("%s: %t %t, want %+v", as, fields, urls, want)
+			}
+		}
+	}
+	for _, as := range []string{"", "text/plain; charset=utf-8;", "text/plain; charset=utf-8; charset=x", "text/plain; charset"} {
+		want := lookedInto{}
+		want.fields, want.urls = parsedInto(as)
+		if fields, urls := looksInto(as); (lookedInto{fields, urls}) != want {
+			t.Errorf("%q: %t %t, want %+v", as, fields, urls, want)
+		}
+	}
+}
