@@ -174,12 +174,12 @@ func placeholdersIn(v string) []string {
 // mentionsPlaceholder reports whether something like a placeholder stands
 // anywhere in the request's head.
 func (r *Request) mentionsPlaceholder() bool {
-	if mentions([]byte(r.Path)) || mentions([]byte(r.Query)) {
+	if mentionsText(r.Path) || mentionsText(r.Query) {
 		return true
 	}
 	for _, values := range r.Header {
 		for _, v := range values {
-			if mentions([]byte(v)) {
+			if mentionsText(v) {
 				return true
 			}
 		}

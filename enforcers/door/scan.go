@@ -16,12 +16,12 @@ import (
 // placeholderForms are the ways in which a placeholder's beginning may be
 // written: as it is, and in the base64 of a longer text, whose letters depend
 // on where in it the placeholder begins.
-var placeholderForms = func() [][]byte {
-	forms := [][]byte{[]byte(placeholderPrefix)}
+var placeholderForms = func() []string {
+	forms := []string{placeholderPrefix}
 	for shift := range 3 {
 		e := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", shift) + placeholderPrefix))
 		from, to := (shift*8+5)/6, (shift+len(placeholderPrefix))*8/6
-		forms = append(forms, []byte(e[from:to]))
+		forms = append(forms, e[from:to])
 	}
 	return forms
 }()
@@ -29,10 +29,17 @@ var placeholderForms = func() [][]byte {
 // mentions reports whether something like a placeholder stands in b, also
 // behind percent escapes and those of JSON.
 func mentions(b []byte) bool {
-	in := func(b []byte) bool {
-		return slices.ContainsFunc(placeholderForms, func(f []byte) bool { return bytes.Contains(b, f) })
-	}
-	return in(b) || (bytes.ContainsAny(b, `%\`) && in(loosen(b)))
+	return holds(b) || (bytes.IndexByte(b, '%') >= 0 || bytes.IndexByte(b, '\\') >= 0) && holds(loosen(b))
+}
+
+func holds(b []byte) bool {
+	return slices.ContainsFunc(placeholderForms, func(f string) bool { return bytes.Contains(b, []byte(f)) })
+}
+
+// mentionsText is mentions without a copy of what a head is full of.
+func mentionsText(s string) bool {
+	return slices.ContainsFunc(placeholderForms, func(f string) bool { return strings.Contains(s, f) }) ||
+		(strings.IndexByte(s, '%') >= 0 || strings.IndexByte(s, '\\') >= 0) && holds(loosen([]byte(s)))
 }
 
 // loosen undoes %XX and \u00XX. What does not decode stays.
