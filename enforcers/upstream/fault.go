@@ -28,7 +28,7 @@ func classify(err error, life context.Context, ended error) error {
 		return err
 	case ended != nil && !errors.Is(ended, errIdle) && !errors.Is(ended, errLate):
 		return fail(enforcers.CodeClientGone, "the client left", err)
-	case ended != nil, errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
+	case ended != nil, errors.Is(err, errLate), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
 		errors.As(err, &timeout) && timeout.Timeout():
 		return fail(enforcers.CodeTimeout, "the upstream took too long", err)
 	default:

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"gatehouse/enforcers"
 	"gatehouse/enforcers/upstream"
@@ -92,6 +93,29 @@ func TestNode(t *testing.T) {
 	}
 	if out := outcomes[len(outcomes)-1]; out.Effect != enforcers.NotForwarded || out.Code != enforcers.CodeTLS {
 		t.Errorf("%+v", out)
+	}
+}
+
+// TestNodeWaits: a place that does not answer a node's call in time took too long;
+// it did not answer nonsense.
+func TestNodeWaits(t *testing.T) {
+	o := newOutside(t)
+	c := newClient(t, o, func(o *upstream.Options) { o.Timeouts.Header = 50 * time.Millisecond })
+	to, err := authority.ParseHostHeader("https", "example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out enforcers.Outcome
+	n, err := c.Node(upstream.NodeOptions{Purpose: "oidc", To: to, Begin: func(context.Context, string) (func(enforcers.Outcome), error) {
+		return func(o enforcers.Outcome) { out = o }, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.handle(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	_, err = (&http.Client{Transport: n}).Get("https://example.com/")
+	if string(problem.CodeOf(err)) != enforcers.CodeTimeout || out.Code != enforcers.CodeTimeout || out.Effect != enforcers.Unknown {
+		t.Errorf("%v, %+v", err, out)
 	}
 }
 
