@@ -55,6 +55,9 @@ func (b *body) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
+	if b.closing.Load() { // the connection is the next request's
+		return 0, http.ErrBodyReadAfterClose
+	}
 	if b.expect {
 		b.expect = false // EG-53: only what is let through is asked for
 		b.w.proceed()
