@@ -107,6 +107,7 @@ const (
 	opCallIndirect = 0x11
 	opLocalGet     = 0x20
 	opLocalSet     = 0x21
+	opLocalTee     = 0x22
 	opI64Store     = 0x37
 	opI32Const     = 0x41
 	opI64Const     = 0x42
@@ -270,6 +271,12 @@ func (g *graph) takeNode(n int, body []byte, all []instruction, names map[uint32
 				k += 2
 			}
 			continue
+		case opLocalGet, opLocalSet, opLocalTee:
+			if i.index == 0 {
+				// The number would not be there, or not be 0 when a loop's head looks: the
+				// compiler borrows its place to call through a pointer.
+				return nil, shape("the number of a block used otherwise")
+			}
 		case opBr, opBrIf:
 			if int(i.index) < depth {
 				break

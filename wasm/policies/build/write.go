@@ -248,7 +248,7 @@ func (w *writer) code(v *node) {
 			continue
 		}
 		to := w.depth(p.to)
-		if i == len(v.parts)-2 && p.branch == opBr && p.depth == 0 && to == 0 && !w.open[len(w.open)-1].loop {
+		if i == len(v.parts)-2 && p.branch == opBr && p.to != unwind && p.depth == 0 && to == 0 && !w.open[len(w.open)-1].loop {
 			continue // it is what follows
 		}
 		w.out = appendU32(append(w.out, p.branch), uint32(p.depth+to))
