@@ -25,7 +25,7 @@ var dials = map[string][]string{
 // hostReaders may look at what a request says of its host: they compare it.
 var hostReaders = map[string][]string{
 	"door/http2.go":          {"serve", "wellFormed"},
-	"door/request.go":        {"newRequest"},         // clears it
+	"door/request.go":        {"newRequest"},         // writes the Authority over it
 	"git/lfs_batch.go":       {"lfsAction"},          // of an address in the host's own answer, compared with the host
 	"model/call.go":          {"sources"},            // of a URL in the body, which the provider would fetch: judged, never dialed here
 	"model/fetch.go":         {"ask"},                // of a URL in the body: judged as an Authority before it is fetched
@@ -35,7 +35,7 @@ var hostReaders = map[string][]string{
 	"upstream/credential.go": {"Own"},                // refuses any but the connection's own
 	"upstream/node.go":       {"RoundTrip"},          // refuses any but its own
 	"upstream/do.go":         {"request"},            // writes it
-	"upstream/http1.go":      {"wellFormed"},         // refuses an empty one
+	"upstream/http1.go":      {"wellFormed", "bare"}, // refuses an empty one; writes what do.go wrote
 }
 
 // TestOnlyUpstreamDials: nothing under enforcers but upstream has a way to the

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -184,7 +185,7 @@ func (d *Door) address(location string, base authority.Authority) (to authority.
 // mediated reports whether somebody other than the door itself would carry out a
 // request: what the mediator looks at could be passed by.
 func (d *Door) mediated(to authority.Authority, path, query string) bool {
-	r := d.newRequest(&http.Request{Method: http.MethodGet, Header: http.Header{}, Body: http.NoBody}, to, path, query)
+	r := d.newRequest(new(Request), new(url.URL), &http.Request{Method: http.MethodGet, Header: http.Header{}, Body: http.NoBody}, to, path, query)
 	for _, route := range d.o.Routes {
 		if route.Match(r) {
 			return true

@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -121,8 +122,7 @@ func (h *h2) serve(w http.ResponseWriter, r *http.Request) {
 	} else {
 		r.Body = http.NoBody
 	}
-	r.Host = to.HostHeader()
-	d.dispatch(w, d.newRequest(r, to, path, query))
+	d.dispatch(w, d.newRequest(new(Request), new(url.URL), r, to, path, query))
 }
 
 // wellFormed finds what net/http lets pass in HTTP/2 and HTTP/1.1 would not: a

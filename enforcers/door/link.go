@@ -184,15 +184,15 @@ func (l *link) request(h *head, to authority.Authority, target string) bool {
 	}
 	defer l.wrote()
 	t := &turn{plain: *l.blank}
-	w, b, r, plain := &t.w, &t.b, &t.r, &t.plain
+	w, b, plain := &t.w, &t.b, &t.plain
 	w.w, w.method, w.close, w.request = l.writer(), h.method, h.close, b
 	b.begin(l, w, h)
 	plain.Method, plain.Header, plain.ContentLength, plain.Trailer = h.method, h.fields, h.length, h.trailer
-	plain.Host, plain.RequestURI = to.HostHeader(), target
+	plain.RequestURI = target
 	if plain.Body = http.NoBody; h.length != 0 {
 		plain.Body = b
 	}
-	l.d.examined(r, plain, &t.url, to, path, query)
+	r := l.d.newRequest(&t.r, &t.url, plain, to, path, query)
 	r.Upgrade, r.link, r.body = h.upgrade, l, b
 	defer r.over()
 	l.d.run(w, r)

@@ -112,22 +112,17 @@ func (d *Door) dispatch(w http.ResponseWriter, r *Request) {
 	d.forward(w, r)
 }
 
-// newRequest makes a Request of one that was examined.
-func (d *Door) newRequest(r *http.Request, to authority.Authority, path, query string) *Request {
-	out := new(Request)
-	d.examined(out, r, new(url.URL), to, path, query)
-	return out
-}
-
-// examined fills in out and u, which r gets.
-func (d *Door) examined(out *Request, r *http.Request, u *url.URL, to authority.Authority, path, query string) {
+// newRequest makes q the Request of one that was examined, and u its URL. What r
+// says of hosts is not the client's from here on.
+func (d *Door) newRequest(q *Request, u *url.URL, r *http.Request, to authority.Authority, path, query string) *Request {
 	plain, err := url.PathUnescape(path)
 	if err != nil {
 		plain = path // cannot happen: the path is canonical
 	}
 	*u = url.URL{Path: plain, RawPath: path, RawQuery: query}
-	r.URL, r.RemoteAddr = u, ""
-	*out = Request{Request: r, To: to, Path: path, Query: query, Gate: d.gate, Up: d.o.Up, door: d}
+	r.URL, r.Host, r.RemoteAddr = u, to.HostHeader(), ""
+	*q = Request{Request: r, To: to, Path: path, Query: query, Gate: d.gate, Up: d.o.Up, door: d}
+	return q
 }
 
 // Action returns the http.request that r is, for the gate. Mediators that
