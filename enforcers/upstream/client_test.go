@@ -196,7 +196,7 @@ func TestFailures(t *testing.T) {
 		},
 		"silent_stream": {
 			url: "http://example.com/", effect: enforcers.Forwarded, code: enforcers.CodeTimeout, reading: true,
-			grant: enforcers.Grant{Limits: enforcers.Limits{Idle: 50 * time.Millisecond}},
+			grant: enforcers.Grant{Limits: enforcers.Limits{Idle: 500 * time.Millisecond}},
 			handler: func(w http.ResponseWriter, r *http.Request) {
 				w.(http.Flusher).Flush()
 				<-r.Context().Done()

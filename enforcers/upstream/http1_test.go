@@ -478,7 +478,6 @@ func TestHTTP1LyingBody(t *testing.T) {
 // TestHTTP1Wait: an answer has a time in which to begin, counted from the
 // request's end, and as long as it likes from then on.
 func TestHTTP1Wait(t *testing.T) {
-	const wait = 50 * time.Millisecond
 	for name, c := range map[string]struct {
 		body io.Reader // of the request
 		late bool
@@ -488,13 +487,16 @@ func TestHTTP1Wait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, f := pair(t)
-			k.wait = wait
+			k.wait = 50 * time.Millisecond
+			if !c.late {
+				k.wait = 500 * time.Millisecond // the head has to come in it
+			}
 			gone := make(chan error, 1)
 			go func() {
 				_, _, _ = f.request()
 				if !c.late {
 					_, _ = io.WriteString(f, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nh")
-					time.Sleep(4 * wait)
+					time.Sleep(k.wait + 100*time.Millisecond)
 					_, _ = io.WriteString(f, "i")
 				}
 				_, err := f.r.ReadByte()
