@@ -13,8 +13,7 @@ import (
 
 // TestBuiltinIsItsSource puts the vectors' actions, broken in every way that
 // chance finds, to the built-in module and to the same source compiled natively:
-// the same verdict or the same fault, whatever the compiler and the build made of
-// its jumps.
+// the same verdict or the same fault, whatever the compiler made of it.
 func TestBuiltinIsItsSource(t *testing.T) {
 	type pair struct{ module, native enforcers.Enforcer }
 	var pairs []pair

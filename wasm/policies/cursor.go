@@ -350,37 +350,6 @@ func (c *cursor) boolean() bool {
 	return yes
 }
 
-// initial returns the first letter of the next member's key: it tells most keys
-// apart, without a call.
-func (c *cursor) initial() byte {
-	if i := c.i + 2; !c.bad && i < len(c.b) {
-		return c.b[i]
-	}
-	return 0
-}
-
-// truth reads true or false.
-func (c *cursor) truth(s []byte) bool {
-	switch string(s) {
-	case "true":
-		return true
-	case "false":
-	default:
-		c.bad = true
-	}
-	return false
-}
-
-// number reads an integer as integer does.
-func (c *cursor) number(s []byte) int64 {
-	d := cursor{b: s}
-	n := d.integer()
-	if !d.done() {
-		c.bad = true
-	}
-	return n
-}
-
 // value consumes any one value and returns its bytes.
 func (c *cursor) value() []byte {
 	if c.bad {

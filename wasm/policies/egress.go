@@ -73,12 +73,13 @@ const egressDefault = "egress.default_deny"
 // message spells them: one with an escape matches no rule, since no rule has
 // any.
 type request struct {
-	found          values
-	body           body
-	port           int64
-	scheme         uint8
-	ip             bool // the host is an IP literal
-	literal, blind bool
+	kind, connection []byte
+	body             body
+	to               target
+	method, path     []byte
+	upgrade          []byte
+	name             []byte // dns name or operation name
+	literal, blind   bool
 }
 
 // body says which body an action carries.
@@ -103,10 +104,11 @@ func (e *egress) judge(message []byte) *Answer {
 		return nil
 	}
 	var r request
-	if !r.decode(&c) {
+	r.decode(&c)
+	if !c.closeEnvelope() {
 		return nil
 	}
-	switch string(r.found[slotKind]) {
+	switch string(r.kind) {
 	case "http.request":
 		if r.body == bodyHTTP {
 			return e.overRules(&r)
@@ -117,15 +119,15 @@ func (e *egress) judge(message []byte) *Answer {
 		}
 	case "dns.query":
 		if r.body == bodyDNS {
-			return e.lookup(r.found[slotName])
+			return e.lookup(r.name)
 		}
 	case "telemetry.emit":
 		if r.body == bodyTelemetry {
-			return listed(e.telemetry, r.found[slotConnection], e.deniedTelemetry)
+			return listed(e.telemetry, r.connection, e.deniedTelemetry)
 		}
 	case "operation.call":
 		if r.body == bodyOperation {
-			return listed(e.operations, r.found[slotName], e.deniedOperation)
+			return listed(e.operations, r.name, e.deniedOperation)
 		}
 	default:
 		return e.notMine
@@ -133,92 +135,67 @@ func (e *egress) judge(message []byte) *Answer {
 	return nil // the kind without its body
 }
 
-// The ways through an action. Keys ascend, so the bodies stand on either side
-// of the kind.
-var (
-	toConnection = []step{find("connection", readText, slotConnection)}
-	afterHTTP    = []step{
-		find("method", readText, slotMethod),
-		find("path", readText, slotPath),
-		find("to", readObject, slotNone),
-		find("host", readText, slotHost),
-		find("ip", readScalar, slotIP),
-		find("port", readScalar, slotPort),
-		find("scheme", readText, slotScheme),
-		leave,
-		find("upgrade", readText, slotUpgrade),
-		leave,
-		find("kind", readText, slotKind),
-	}
-	afterDNS     = []step{find("name", readText, slotName), leave, find("kind", readText, slotKind)}
-	toKind       = []step{find("kind", readText, slotKind)}
-	afterConnect = []step{
-		find("blind", readScalar, slotBlind),
-		find("literal", readScalar, slotLiteral),
-		find("to", readObject, slotNone),
-		find("host", readText, slotHost),
-		find("ip", readScalar, slotIP),
-		find("port", readScalar, slotPort),
-		find("scheme", readText, slotScheme),
-		leave,
-		leave,
-	}
-	afterOperation = []step{find("name", readText, slotName), leave}
-	toEnd          = []step{leave}
-)
-
-// decode reads an action and reports whether the message was well formed.
-func (r *request) decode(c *cursor) bool {
-	c.walk(toConnection, &r.found)
+// decode reads an action. Keys ascend, so the bodies stand on either side of
+// the kind.
+func (r *request) decode(c *cursor) {
+	c.seek(`"connection":`)
+	r.connection = c.raw()
 	switch {
 	case c.has(`,"http_request":{`):
 		r.body = bodyHTTP
-		c.walk(afterHTTP, &r.found)
-		r.readPlace(c)
+		c.seek(`"method":`)
+		r.method = c.raw()
+		c.seek(`"path":`)
+		r.path = c.raw()
+		c.seek(`"to":`)
+		r.to.decode(c)
+		c.seek(`"upgrade":`)
+		r.upgrade = c.raw()
+		c.finish()
 	case c.has(`,"dns_query":{`):
 		r.body = bodyDNS
-		c.walk(afterDNS, &r.found)
-	default:
-		c.walk(toKind, &r.found)
+		r.decodeName(c)
 	}
-	switch x := c.initial(); {
-	case x == 'n' && c.has(`,"net_connect":{`):
+	c.seek(`"kind":`)
+	r.kind = c.raw()
+	switch {
+	case c.has(`,"net_connect":{`):
 		r.body = bodyConnect
-		c.walk(afterConnect, &r.found)
-		r.readPlace(c)
-		r.literal = c.truth(r.found[slotLiteral])
-		r.blind = c.truth(r.found[slotBlind])
-	case x == 'o' && c.has(`,"operation_call":{`):
+		c.seek(`"blind":`)
+		r.blind = c.boolean()
+		c.seek(`"literal":`)
+		r.literal = c.boolean()
+		c.seek(`"to":`)
+		r.to.decode(c)
+		c.finish()
+	case c.has(`,"operation_call":{`):
 		r.body = bodyOperation
-		c.walk(afterOperation, &r.found)
-	case string(r.found[slotKind]) == "telemetry.emit":
+		r.decodeName(c)
+	case string(r.kind) == "telemetry.emit":
 		// The listing of the connection is the permission.
 		c.seek(`"telemetry_emit":`)
 		c.value()
 		r.body = bodyTelemetry
 	}
-	c.walk(toEnd, &r.found)
-	return c.end()
 }
 
-// readPlace reads what walk found of an authority and leaves as it stands.
-func (r *request) readPlace(c *cursor) {
-	r.ip = c.truth(r.found[slotIP])
-	r.port = c.number(r.found[slotPort])
-	r.scheme = schemeBit(r.found[slotScheme])
+func (r *request) decodeName(c *cursor) {
+	c.seek(`"name":`)
+	r.name = c.raw()
+	c.finish()
 }
 
 // overRules judges a connect or a request against the rules whose host
 // matches.
 func (e *egress) overRules(r *request) *Answer {
-	literal := r.literal || r.ip
-	e.hosts.match(r.found[slotHost], literal, &e.found)
+	literal := r.literal || r.to.ip
+	e.hosts.match(r.to.host, literal, &e.found)
 	first, reached := -1, stageHost
 	if literal {
 		reached = stageIP
 	}
-	method := e.methodBit(r.found[slotMethod])
-	slash := r.body == bodyHTTP && encodedSeparator(r.found[slotPath])
+	method := e.methodBit(r.method)
+	slash := r.body == bodyHTTP && encodedSeparator(r.path)
 	for _, list := range e.found.lists[:e.found.n] {
 		for _, i := range list {
 			if first >= 0 && int(i) > first {
@@ -242,9 +219,10 @@ func (e *egress) overRules(r *request) *Answer {
 
 // check returns the stage at which the rule refuses r, or stageCount.
 func (rule *egressRule) check(r *request, method uint64, slash bool) stage {
-	if !hasPort(rule.ports, r.port) {
+	if !hasPort(rule.ports, r.to.port) {
 		return stagePort
 	}
+	scheme := schemeBit(r.to.scheme)
 	if r.body == bodyConnect {
 		if r.blind && rule.blind == "" {
 			return stageBlind
@@ -254,31 +232,31 @@ func (rule *egressRule) check(r *request, method uint64, slash bool) stage {
 		}
 		// A bare tunnel's scheme shows only with its first bytes; each request
 		// inside is judged again.
-		if r.scheme != schemeTCP && !r.blind && rule.schemes&r.scheme == 0 {
+		if scheme != schemeTCP && !r.blind && rule.schemes&scheme == 0 {
 			return stageScheme
 		}
 		return stageCount
 	}
-	if rule.schemes&r.scheme == 0 {
+	if rule.schemes&scheme == 0 {
 		return stageScheme
 	}
 	if rule.blind != "" {
 		return stageBlindOnly
 	}
 	// A request that would use a connection needs the rule that names it.
-	if len(r.found[slotConnection]) > 0 && rule.connection != string(r.found[slotConnection]) {
+	if len(r.connection) > 0 && rule.connection != string(r.connection) {
 		return stageConnection
 	}
 	if rule.methods&method == 0 {
 		return stageMethod
 	}
-	if !rule.hasPath(r.found[slotPath]) {
+	if !rule.hasPath(r.path) {
 		return stagePath
 	}
 	if slash && !rule.encodedSlash {
 		return stageSlash
 	}
-	if len(r.found[slotUpgrade]) > 0 && rule.upgrade != string(r.found[slotUpgrade]) {
+	if len(r.upgrade) > 0 && rule.upgrade != string(r.upgrade) {
 		return stageUpgrade
 	}
 	return stageCount

@@ -1,5 +1,25 @@
 package policies
 
+// target is a decoded authority: {"host":..,"ip":..,"port":..,"scheme":..}.
+type target struct {
+	host, scheme []byte
+	port         int64
+	ip           bool // the host is an IP literal
+}
+
+func (t *target) decode(c *cursor) {
+	c.eat('{')
+	c.seek(`"host":`)
+	t.host = c.raw()
+	c.seek(`"ip":`)
+	t.ip = c.boolean()
+	c.seek(`"port":`)
+	t.port = c.integer()
+	c.seek(`"scheme":`)
+	t.scheme = c.raw()
+	c.finish()
+}
+
 // schemeBit returns the bit of a scheme in a rule's set, 0 for an unknown one.
 func schemeBit(s []byte) uint8 {
 	switch string(s) {
@@ -34,12 +54,7 @@ func envelope(message []byte) (cursor, bool) {
 // reports whether the whole message was well formed.
 func (c *cursor) closeEnvelope() bool {
 	c.finish()
-	return c.end()
-}
-
-// end is closeEnvelope behind the action.
-func (c *cursor) end() bool {
-	if c.i+1 < len(c.b) && c.has(`,"state":`) {
+	if c.has(`,"state":`) {
 		c.value()
 	}
 	c.eat('}')
