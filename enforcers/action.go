@@ -1,7 +1,6 @@
 package enforcers
 
 import (
-	"strings"
 	"time"
 
 	"gatehouse/internal/authority"
@@ -24,14 +23,6 @@ const (
 	TelemetryEmit Kind = "telemetry.emit"
 	SessionSpawn  Kind = "session.spawn"
 )
-
-// key is what a kind's body stands under in canonical JSON.
-func (k Kind) key() string {
-	if k == HTTPRequest {
-		return "http_request" // nearly all there are
-	}
-	return strings.ReplaceAll(string(k), ".", "_")
-}
 
 // Action is one thing a session tries. Exactly the body of Kind is set. Its
 // canonical bytes (Canonical) are what enforcers see and what the receipt

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"gatehouse/internal/authority"
 	"gatehouse/internal/canon"
@@ -24,7 +25,7 @@ func (a *Action) Canonical() ([]byte, error) {
 	w.Time(a.At)
 	str(w, "connection", a.Connection)
 	// Keys rise, so the body's place depends on its name.
-	name := a.Kind.key()
+	name := strings.ReplaceAll(string(a.Kind), ".", "_")
 	if name < "id" {
 		a.writeBody(w, name)
 	}

@@ -138,9 +138,8 @@ func (gen *generation) at(to authority.Authority, few []int) []int {
 // caller to fill with its body.
 func (g *Gate) Action(kind Kind) *Action {
 	n := g.seq.Add(1)
-	var id [64]byte
 	return &Action{
-		ID: string(strconv.AppendUint(append(append(id[:0], g.session...), '-'), n, 10)), Session: g.session, Seq: n,
+		ID: g.session + "-" + strconv.FormatUint(n, 10), Session: g.session, Seq: n,
 		Kind: kind, At: g.clock(), Generation: g.Generation(),
 	}
 }

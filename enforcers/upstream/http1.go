@@ -58,7 +58,6 @@ type http1 struct {
 	wait time.Duration   // for an answer's head
 	left int64           // bytes that may be read until a head is whole
 	r    *bufio.Reader   // nil while nobody asks
-	one  [1]byte         // read to see whether there is one
 
 	mu    sync.Mutex
 	taken bool // reserved or in use
@@ -402,8 +401,9 @@ func (c *http1) holds() bool {
 	if c.k.tls == nil {
 		return false
 	}
+	var b [1]byte
 	c.k.dry = true // from the socket nothing more
-	_, err := c.nc.Read(c.one[:])
+	_, err := c.nc.Read(b[:])
 	c.k.dry = false
 	return !errors.Is(err, errDry)
 }
