@@ -25,24 +25,23 @@ type backgroundSync struct {
 // iocb is struct iocb of <linux/aio_abi.h>. Where key stands depends on the byte
 // order; here it is zero.
 type iocb struct {
-	data    uint64
-	key     uint32
-	rwFlags uint32
-	opcode  uint16
-	prio    int16
-	fd      uint32
-	buf     uint64
-	nbytes  uint64
-	offset  int64
-	_       uint64
-	flags   uint32
-	resfd   uint32
+	_      uint64 // aio_data
+	_, _   uint32 // aio_key, aio_rw_flags
+	opcode uint16
+	_      int16 // aio_reqprio
+	fd     uint32
+	_, _   uint64 // aio_buf, aio_nbytes
+	_      int64  // aio_offset
+	_      uint64 // aio_reserved2
+	flags  uint32
+	resfd  uint32
 }
 
 // ioEvent is struct io_event of the same file.
 type ioEvent struct {
-	data, obj uint64
-	res, res2 int64
+	_, _ uint64 // data, obj
+	res  int64
+	_    int64 // res2
 }
 
 const (
