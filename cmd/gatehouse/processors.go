@@ -6,12 +6,11 @@ import (
 )
 
 // spareProcessor lets the runtime run one goroutine more than there are
-// processors: the journal's writer spends its time in fdatasync, and the runtime
-// takes the place of a goroutine that waits in the kernel away only after a while,
-// which for most syncs is too late. Without a spare place, a node with two
-// processors has little more than one while it is busy (trace of 64 clients: 3,352
-// of 3,422 syncs kept their place, 60 % of the time). GOMAXPROCS set by the
-// operator stands.
+// processors: the embedded NATS waits for the disk inside the kernel, and so does
+// the journal where the kernel does not sync in the background, and the runtime
+// takes the place of such a goroutine away only after a while, which for most syncs
+// is too late (trace of 64 clients: 3,352 of 3,422 syncs kept their place, 60 % of
+// the time of one of two processors). GOMAXPROCS set by the operator stands.
 func spareProcessor() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
