@@ -14,7 +14,7 @@ import (
 // it waits for a socket. A goroutine that waits inside fdatasync keeps a
 // processor of the runtime until the runtime takes that away, and gets in line
 // for one afterwards: for a journal that syncs all the time that is a processor
-// lost.
+// lost (docs/adr/0006).
 type backgroundSync struct {
 	ctx  uintptr // aio_context_t
 	done *os.File
