@@ -274,15 +274,8 @@ func (o *outsideWorld) tunnel(w way, sni string, protocols ...string) (*tls.Conn
 	}
 	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
 	if !w.none {
-		if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", w.target, w.target); err != nil {
-			return nil, err
-		}
-		res, err := http.ReadResponse(bufio.NewReaderSize(c, 1), &http.Request{Method: http.MethodConnect})
-		if err != nil {
-			return nil, err
-		}
-		if res.StatusCode != http.StatusOK {
-			return nil, fmt.Errorf("%s: CONNECT %s: %s", w.name, w.target, res.Status)
+		if err := connect(c, w.target); err != nil {
+			return nil, fmt.Errorf("%s: %w", w.name, err)
 		}
 	}
 	roots := w.roots
@@ -291,6 +284,21 @@ func (o *outsideWorld) tunnel(w way, sni string, protocols ...string) (*tls.Conn
 	}
 	t := tls.Client(c, &tls.Config{ServerName: sni, RootCAs: roots, NextProtos: protocols})
 	return t, t.Handshake()
+}
+
+// connect asks for a tunnel.
+func connect(c net.Conn, target string) error {
+	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
+		return err
+	}
+	res, err := http.ReadResponse(bufio.NewReaderSize(c, 1), &http.Request{Method: http.MethodConnect})
+	if err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("CONNECT %s: %s", target, res.Status)
+	}
+	return nil
 }
 
 // host is the name that a way's target has for the client.

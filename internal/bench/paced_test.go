@@ -6,11 +6,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -117,16 +115,8 @@ func TestPacedGenerator(t *testing.T) {
 		}
 	}
 	roots := x509.NewCertPool()
-	for rest := p.CA; ; {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		roots.AddCert(c)
+	if !roots.AppendCertsFromPEM(p.CA) {
+		t.Fatal("no certificate to trust")
 	}
 	due := make([]time.Duration, p.Total+1)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -201,15 +191,8 @@ func (p *paced) dial(roots *x509.CertPool) (net.Conn, error) {
 	}
 	b := &blocking{c, int(f.Fd()), f}
 	if p.Target != "" {
-		if _, err := fmt.Fprintf(b, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", p.Target, p.Target); err != nil {
+		if err := connect(b, p.Target); err != nil {
 			return nil, err
-		}
-		res, err := http.ReadResponse(bufio.NewReaderSize(b, 1), &http.Request{Method: http.MethodConnect})
-		if err != nil {
-			return nil, err
-		}
-		if res.StatusCode != http.StatusOK {
-			return nil, fmt.Errorf("CONNECT %s: %s", p.Target, res.Status)
 		}
 	}
 	t := tls.Client(b, &tls.Config{ServerName: p.Host, RootCAs: roots})
