@@ -2,9 +2,7 @@ package wasm
 
 import (
 	"bytes"
-	"encoding/json"
 	"math/rand/v2"
-	"os"
 	"testing"
 
 	"gatehouse/enforcers"
@@ -19,21 +17,8 @@ func TestBuiltinIsItsSource(t *testing.T) {
 	var pairs []pair
 	var actions [][]byte
 	for _, name := range policies.Names() {
-		b, err := os.ReadFile("conform/vectors/" + name + ".json")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var set struct {
-			Policies map[string]json.RawMessage
-			Vectors  []struct{ Action json.RawMessage }
-		}
-		if err := json.Unmarshal(b, &set); err != nil {
-			t.Fatal(err)
-		}
-		for _, v := range set.Vectors {
-			actions = append(actions, []byte(compacted(t, v.Action)))
-		}
-		policy := compacted(t, set.Policies["matrix"])
+		policy, own := vectors(t, name)
+		actions = append(actions, own...)
 		native, err := policies.Native(name, Configure([]byte(policy), BuiltinParams(name)))
 		if err != nil {
 			t.Fatal(err)

@@ -15,40 +15,30 @@ func TestBuiltinKeepsNothing(t *testing.T) {
 	t.Run("WA-03_nothing_kept", func(t *testing.T) {
 		for _, name := range []string{"egress", "git", "spend"} {
 			t.Run(name, func(t *testing.T) {
-				b, err := os.ReadFile("conform/vectors/" + name + ".json")
-				if err != nil {
-					t.Fatal(err)
-				}
-				var set struct {
-					Policies map[string]json.RawMessage
-					Vectors  []struct{ Action json.RawMessage }
-				}
-				if err := json.Unmarshal(b, &set); err != nil {
-					t.Fatal(err)
-				}
-				e := builtinEnforcer(t, name, compacted(t, set.Policies["matrix"]))
+				policy, actions := vectors(t, name)
+				e := builtinEnforcer(t, name, policy)
 				in, err := e.pool.take(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer e.pool.put(in)
-				ask := func(action json.RawMessage) {
-					if _, err := in.decide([]byte(compacted(t, action))); err != nil {
+				ask := func(action []byte) {
+					if _, err := in.decide(action); err != nil {
 						t.Fatal(err)
 					}
 				}
 				// Every vector once: the input buffer keeps the tail of longer messages.
-				first := set.Vectors[0].Action
+				first := actions[0]
 				all := func() {
-					for _, v := range set.Vectors {
-						ask(v.Action)
+					for _, action := range actions {
+						ask(action)
 					}
 					ask(first)
 				}
 				all()
 				before := memoryOf(in)
 				globals := globalsOf(in)
-				for range 1000 / len(set.Vectors) {
+				for range 1000 / len(actions) {
 					all()
 				}
 				if after := memoryOf(in); !bytes.Equal(before, after) {
@@ -93,4 +83,25 @@ func globalsOf(in *instance) []uint64 {
 		out = append(out, in.mod.ExportedGlobal(name).Get())
 	}
 	return out
+}
+
+// vectors returns the policy and the actions of a built-in enforcer's conformance
+// vectors, as they are on the wire.
+func vectors(t *testing.T, name string) (policy string, actions [][]byte) {
+	t.Helper()
+	b, err := os.ReadFile("conform/vectors/" + name + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set struct {
+		Policies map[string]json.RawMessage
+		Vectors  []struct{ Action json.RawMessage }
+	}
+	if err := json.Unmarshal(b, &set); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range set.Vectors {
+		actions = append(actions, []byte(compacted(t, v.Action)))
+	}
+	return compacted(t, set.Policies["matrix"]), actions
 }
