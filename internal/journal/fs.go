@@ -31,7 +31,8 @@ type File interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
-	// Sync makes the data and the size durable (fdatasync).
+	// Sync makes the data and the size durable (fdatasync). One goroutine at a time
+	// may be in it or in Close.
 	Sync() error
 	// Truncate sets the size.
 	Truncate(size int64) error
