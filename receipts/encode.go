@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 
 	"gatehouse/internal/canon"
 )
@@ -16,29 +15,7 @@ const MaxReceipt = 64 << 10
 // Encode returns the canonical bytes of r: the bytes that are hashed, sealed and
 // stored for ever. A receipt outside the schema, a string outside the profile
 // (package canon) or a number above 2^53-1 is an error, never changed in silence.
-// The bytes lie on a page with those of other receipts and keep it in memory:
-// clone those that are to stay.
-func (r *Receipt) Encode() ([]byte, error) {
-	page := pages.Get().(*[]byte)
-	defer pages.Put(page)
-	start := len(*page)
-	b, err := r.Append(*page)
-	if err != nil {
-		return nil, err
-	}
-	*page = b
-	if cap(b)-len(b) < pageSize/16 || cap(b) > pageSize {
-		*page = make([]byte, 0, pageSize)
-	}
-	return b[start:len(b):len(b)], nil
-}
-
-const pageSize = 32 << 10
-
-// pages are where receipts are written: some twenty behind one another, as an object
-// of its own for each costs a busy node more than writing it. What was handed out
-// ends before the free part of its page and has no capacity beyond.
-var pages = sync.Pool{New: func() any { b := make([]byte, 0, pageSize); return &b }}
+func (r *Receipt) Encode() ([]byte, error) { return r.Append(nil) }
 
 // Append is Encode behind b, whose capacity it uses.
 func (r *Receipt) Append(b []byte) ([]byte, error) {

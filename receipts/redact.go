@@ -28,26 +28,26 @@ type Redactor struct{ s *scanner }
 // in encoded form into the Redactor's memory and nowhere else.
 func NewRedactor(secrets ...[]byte) *Redactor { return &Redactor{newScanner(secrets)} }
 
-// Encode is r.Encode with every field that holds a secret replaced. The decision
+// Append is r.Append with every field that holds a secret replaced. The decision
 // itself stays; r.Red["secret"] counts the replaced fields. It fails closed: if
 // a secret is left in bytes that no field explains, there are no bytes.
-func (d *Redactor) Encode(r *Receipt) ([]byte, error) {
-	b, err := r.Encode()
-	if err != nil || !d.s.found(b) {
-		return b, err
+func (d *Redactor) Append(b []byte, r *Receipt) ([]byte, error) {
+	out, err := r.Append(b)
+	if err != nil || !d.s.found(out[len(b):]) {
+		return out, err
 	}
 	n := r.redact(func(s string) bool { return d.s.found([]byte(s)) })
 	if r.Red == nil {
 		r.Red = map[string]uint64{}
 	}
 	r.Red["secret"] += n
-	if b, err = r.Encode(); err != nil {
+	if out, err = r.Append(b); err != nil {
 		return nil, err
 	}
-	if d.s.found(b) {
+	if d.s.found(out[len(b):]) {
 		return nil, fmt.Errorf("receipt %s: %w: a secret that cannot be removed", r.Type, ErrSchema)
 	}
-	return b, nil
+	return out, nil
 }
 
 // Found reports whether b holds one of the secrets.

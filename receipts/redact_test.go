@@ -15,7 +15,7 @@ func TestRedactorLeavesObs(t *testing.T) {
 		obs.Point = canary
 		r.Obs = &obs
 		d := receipts.NewRedactor([]byte(canary))
-		b, err := d.Encode(&r)
+		b, err := d.Append(nil, &r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -517,7 +517,7 @@ func TestTamperCanary(t *testing.T) {
 				State: &receipts.State{From: "running", To: "ended", Reason: "x"}, X: map[string]string{"acme.note": "a " + form + " b"}})
 			clean := r
 			clean.X = map[string]string{"acme.note": "a " + form + " b"}
-			b, err := d.Encode(&clean)
+			b, err := d.Append(nil, &clean)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -98,19 +98,21 @@ func (h frameHeader) footer() bool { return h.flags&flagFooter != 0 }
 
 func padded(n int64) int64 { return (n + 7) &^ 7 }
 
-// appendFrame appends a frame with the given body, which write appends.
-func appendFrame(dst []byte, i id, h frameHeader, write func([]byte) []byte) ([]byte, frameHeader) {
-	start := len(dst)
-	dst = append(dst, make([]byte, frameHeaderSize)...)
-	dst = write(dst)
-	body := dst[start+frameHeaderSize:]
+// beginFrame returns dst, emptied, with room for the header of a frame whose body is
+// to be appended.
+func beginFrame(dst []byte) []byte {
+	return append(dst[:0], make([]byte, frameHeaderSize)...)
+}
+
+// endFrame makes the frame that beginFrame began whole: header, padding, trailer.
+func endFrame(dst []byte, i id, h frameHeader) ([]byte, frameHeader) {
+	body := dst[frameHeaderSize:]
 	h.length = uint32(len(body))
 	h.bodySum = i.sum(body)
-	for len(dst)%8 != start%8 {
+	for len(dst)%8 != 0 {
 		dst = append(dst, 0)
 	}
-	b := dst[start:start]
-	b = append(b, frameMagic...)
+	b := append(dst[:0], frameMagic...)
 	b = binary.LittleEndian.AppendUint32(b, h.count)
 	b = binary.LittleEndian.AppendUint64(b, h.first)
 	b = binary.LittleEndian.AppendUint32(b, h.length)
@@ -172,12 +174,30 @@ func zeros(b []byte) bool {
 	return true
 }
 
-func appendRecord(dst []byte, kind Kind, subject string, data []byte) []byte {
-	dst = append(dst, byte(kind), 0)
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(subject)))
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(data)))
-	dst = append(dst, subject...)
-	return append(dst, data...)
+// appendRecord appends a record. A private one stands in the clear, with room
+// around it for what hide adds.
+func appendRecord(dst []byte, r *Record) []byte {
+	size := len(r.Data)
+	if r.Kind == KindPrivate {
+		size += nonceSize + tagSize
+	}
+	dst = append(dst, byte(r.Kind), 0)
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(r.Subject)))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(size))
+	dst = append(dst, r.Subject...)
+	if r.Kind != KindPrivate {
+		return append(dst, r.Data...)
+	}
+	dst = append(dst, make([]byte, nonceSize)...)
+	dst = append(dst, r.Data...)
+	return append(dst, make([]byte, tagSize)...)
+}
+
+// firstData returns the data of the first record of a body and what follows it.
+func firstData(body []byte) (data, rest []byte) {
+	subject := int(binary.LittleEndian.Uint16(body[2:]))
+	end := recordHeaderSize + subject + int(binary.LittleEndian.Uint32(body[4:]))
+	return body[recordHeaderSize+subject : end : end], body[end:]
 }
 
 // decodeRecords splits a group's body. Data aliases body.

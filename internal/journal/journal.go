@@ -29,7 +29,7 @@ const (
 	kindLast       = KindCheckpoint
 )
 
-// Record is one entry. Data must not be modified once it was appended.
+// Record is one entry.
 type Record struct {
 	Pos     uint64 // 1, 2, 3 ... set by the journal
 	Kind    Kind
@@ -42,8 +42,9 @@ type Record struct {
 type Options struct {
 	// Seal is called on the writer goroutine with each group before it is
 	// written. It returns the group and, after it, the records it adds. It must
-	// not change the group, append to the journal, or keep the slice. An error
-	// is a failed write. Positions of the group are set.
+	// not change the group, append to the journal, or keep the slice or its data,
+	// whose memory is used again. An error is a failed write. Positions of the
+	// group are set.
 	Seal func(group []Record) ([]Record, error)
 	// PrivateKey is the 32-byte node key for KindPrivate. Without one, private
 	// records cannot be appended and come back with nil Data.
@@ -108,6 +109,7 @@ type Journal struct {
 	work      sync.Cond // something for the writer: a batch, a probe, the end
 	room      sync.Cond // the queue shrank, or the journal failed or closed
 	queue     []*batch  // what waits to be written, oldest first
+	spare     []buffer  // of batches that were written
 	queued    int       // bytes accepted and not durable: in queue or being written
 	err       error     // why nothing is written any more; sticky
 	full      bool      // no space: only reserved appends
@@ -122,14 +124,37 @@ type Journal struct {
 
 // batch is a group in the making. All of its tickets share done.
 type batch struct {
+	buffer // reached by appenders under j.mu, then by the writer alone, until done
 	j      *Journal
-	recs   []Record
 	bytes  int
 	ready  bool        // to be written as soon as the disk is idle; guarded by j.mu
 	linger *time.Timer // makes it ready; nil when it was born so
 	done   chan struct{}
 	first  uint64 // position of recs[0]; valid after done
 	err    error  // valid after done
+}
+
+// buffer is where a group gathers: the frame that goes to the disk, as far as it is
+// known, and its records, whose data lies in that frame and is told to the writer
+// only. A buffer is used again: data that is copied once, while it is hot, costs a
+// busy node less than data that waits for the disk in memory of its own.
+type buffer struct {
+	recs  []Record
+	frame []byte
+}
+
+const (
+	spareBuffers = 2       // one gathers while one is written
+	spareBytes   = 1 << 20 // of a buffer that is kept
+)
+
+// keep takes the buffer of b, which nobody reads any more. j.mu is held.
+func (j *Journal) keep(b *batch) {
+	clear(b.recs[:cap(b.recs)]) // what it points to is not to stay
+	if len(j.spare) < spareBuffers && cap(b.frame) <= spareBytes {
+		j.spare = append(j.spare, b.buffer)
+	}
+	b.buffer = buffer{}
 }
 
 // hurry makes the batch ready. j.mu is held.
@@ -191,7 +216,7 @@ var (
 // Append queues records for one group, all or none of them, in this order after
 // everything appended before. The order is fixed when Append returns. While
 // QueueBytes wait already it blocks until the disk has caught up, so load slows
-// callers down instead of growing memory. It takes ownership of the records.
+// callers down instead of growing memory. It copies the data.
 func (j *Journal) Append(recs ...Record) Ticket { return j.append(false, recs) }
 
 // AppendReserved is Append for records that end things already begun: outcomes,
@@ -233,7 +258,11 @@ func (j *Journal) append(reserved bool, recs []Record) Ticket {
 		j.work.Signal()
 	}
 	t := Ticket{b: b, at: len(b.recs)}
-	b.recs = append(b.recs, recs...)
+	for i := range recs {
+		r := &recs[i]
+		b.frame = appendRecord(b.frame, r)
+		b.recs = append(b.recs, Record{Kind: r.Kind, Subject: r.Subject, Mark: r.Mark})
+	}
 	b.bytes += size
 	j.queued += size
 	return t
@@ -242,6 +271,10 @@ func (j *Journal) append(reserved bool, recs []Record) Ticket {
 // batch returns a new one. j.mu is held.
 func (j *Journal) batch() *batch {
 	b := &batch{j: j, ready: j.o.Linger <= 0, done: make(chan struct{})}
+	if n := len(j.spare); n > 0 {
+		b.buffer, j.spare = j.spare[n-1], j.spare[:n-1]
+	}
+	b.recs, b.frame = b.recs[:0], beginFrame(b.frame)
 	if !b.ready {
 		b.linger = time.AfterFunc(j.o.Linger, func() {
 			j.mu.Lock()
@@ -282,26 +315,13 @@ func (j *Journal) check(recs []Record) (int, error) {
 		}
 		size += recordHeaderSize + len(r.Subject) + len(r.Data)
 		if r.Kind == KindPrivate {
-			size += nonceSize + j.aead.Overhead()
+			size += nonceSize + tagSize
 		}
 	}
 	if size > maxBatch {
 		return 0, problem.New(problem.JournalLimit, "one append holds at most 24 MiB", "")
 	}
 	return size, nil
-}
-
-// bodySize is the size of a group's body on disk.
-func (j *Journal) bodySize(group []Record) int64 {
-	var n int64
-	for i := range group {
-		r := &group[i]
-		n += recordHeaderSize + int64(len(r.Subject)) + int64(len(r.Data))
-		if r.Kind == KindPrivate {
-			n += nonceSize + int64(j.aead.Overhead())
-		}
-	}
-	return n
 }
 
 // Next returns the position after the last durable record.

@@ -176,6 +176,61 @@ func TestSealHook(t *testing.T) {
 	}
 }
 
+// What was appended is written as it was then, whatever becomes of the memory that
+// it came in, and of the buffer that an earlier group was gathered in.
+func TestAppendCopies(t *testing.T) {
+	j := open(t, t.TempDir(), journal.Options{Seal: appendSeal, PrivateKey: make([]byte, 32)})
+	text := func(w, i int) string {
+		size := 10 + i*37%900
+		if i%60 == 7 {
+			size = 1<<20 + i // of a buffer that is not kept
+		}
+		return strings.Repeat(fmt.Sprintf("%d.%d ", w, i), size)[:size]
+	}
+	var g sync.WaitGroup
+	for w := range 8 {
+		g.Go(func() {
+			var memory []byte
+			for i := range 200 {
+				kind := journal.KindEvent
+				if i%3 == 0 {
+					kind = journal.KindPrivate
+				}
+				memory = append(memory[:0], text(w, i)...)
+				ticket := j.Append(journal.Record{Kind: kind, Subject: fmt.Sprintf("%d.%d", w, i), Data: memory})
+				clear(memory)
+				if i%5 > 0 { // the others gather
+					continue
+				}
+				if _, err := ticket.Wait(t.Context()); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	g.Wait()
+	wait(t, j.Append(event("last")))
+	n := 0
+	for group, err := range j.Groups(0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range group {
+			var w, i int
+			if c, _ := fmt.Sscanf(r.Subject, "%d.%d", &w, &i); c < 2 {
+				continue // a seal, the last
+			}
+			if n++; string(r.Data) != text(w, i) {
+				t.Fatalf("record %s holds %.40q of %d bytes", r.Subject, r.Data, len(r.Data))
+			}
+		}
+	}
+	if n != 8*200 {
+		t.Errorf("%d records", n)
+	}
+}
+
 // The Seal hook is told a record's mark; a reader is not.
 func TestMark(t *testing.T) {
 	var told []any

@@ -10,7 +10,10 @@ import (
 	"gatehouse/internal/problem"
 )
 
-const nonceSize = 12
+const (
+	nonceSize = 12
+	tagSize   = 16
+)
 
 func newAEAD(key []byte) (cipher.AEAD, error) {
 	if key == nil {
@@ -36,14 +39,19 @@ func (j *Journal) binding(pos uint64, subject string) []byte {
 	return append(b, subject...)
 }
 
-// hide returns nonce || ciphertext || tag.
-func (j *Journal) hide(r Record) []byte {
+// hide encrypts the private record r in place: data, its room in the frame, becomes
+// nonce || ciphertext || tag.
+func (j *Journal) hide(r *Record, data []byte) {
 	// The nonce is random and not the position: a position whose group was cut
 	// at start-up is given out again, and a repeated nonce would open both.
-	out := make([]byte, nonceSize, nonceSize+len(r.Data)+j.aead.Overhead())
-	rand.Read(out) // never fails since Go 1.24
-	return j.aead.Seal(out, out, r.Data, j.binding(r.Pos, r.Subject))
+	nonce, plain := data[:nonceSize], inClear(data)
+	rand.Read(nonce) // never fails since Go 1.24
+	j.aead.Seal(plain[:0], nonce, plain, j.binding(r.Pos, r.Subject))
 }
+
+// inClear returns the plaintext in the room of a private record that hide has not
+// seen yet.
+func inClear(data []byte) []byte { return data[nonceSize : len(data)-tagSize : len(data)] }
 
 var errPrivate = errors.New("a private record does not open with the node key")
 

@@ -26,7 +26,6 @@ type writer struct {
 	next      uint64 // position of the next record
 	link      uint32 // header checksum of the last frame
 	reserved  bool   // the reserve is held
-	buf       []byte // the group being encoded
 }
 
 // run writes batches until the journal is closed.
@@ -67,7 +66,7 @@ func (w *writer) run() {
 	}
 }
 
-// commit makes one batch durable and releases its tickets, or fails the journal.
+// commit makes one batch durable, or fails the journal, and releases its tickets.
 func (w *writer) commit(b *batch) {
 	j := w.j
 	j.mu.Lock()
@@ -79,6 +78,9 @@ func (w *writer) commit(b *batch) {
 	if err != nil {
 		b.err = w.fail(err)
 	}
+	j.mu.Lock()
+	j.keep(b)
+	j.mu.Unlock()
 	close(b.done)
 }
 
@@ -97,24 +99,40 @@ func (w *writer) fail(err error) error {
 	return j.err
 }
 
-// write seals, encodes, writes and syncs a batch as one group.
+// write seals, encrypts, writes and syncs a batch as one group.
 func (w *writer) write(b *batch) error {
 	j := w.j
 	group := b.recs
+	rest := b.frame[frameHeaderSize:]
 	for i := range group {
-		group[i].Pos = w.next + uint64(i)
+		r := &group[i]
+		r.Pos = w.next + uint64(i)
+		if r.Data, rest = firstData(rest); r.Kind == KindPrivate {
+			r.Data = inClear(r.Data)
+		}
 	}
 	b.first = w.next
 	if j.o.Seal != nil {
-		sealed, err := j.o.Seal(group[:len(group):len(group)])
+		sealed, err := j.o.Seal(group)
 		if err != nil {
 			return fmt.Errorf("seal group: %w", err)
 		}
+		n := len(group)
 		if group, err = w.added(group, sealed); err != nil {
 			return err
 		}
+		for i := range group[n:] {
+			b.frame = appendRecord(b.frame, &group[n+i])
+		}
 	}
-	size := frameHeaderSize + padded(j.bodySize(group)) + frameTrailerSize
+	rest = b.frame[frameHeaderSize:]
+	for i := range group {
+		var data []byte
+		if data, rest = firstData(rest); group[i].Kind == KindPrivate {
+			j.hide(&group[i], data)
+		}
+	}
+	size := padded(int64(len(b.frame))) + frameTrailerSize
 	if size > maxFrame {
 		return fmt.Errorf("group of %d bytes is over the limit", size)
 	}
@@ -125,17 +143,8 @@ func (w *writer) write(b *batch) error {
 	}
 	seg := w.segment()
 	h := frameHeader{count: uint32(len(group)), first: w.next, link: w.link}
-	w.buf, h = appendFrame(w.buf[:0], j.id, h, func(dst []byte) []byte {
-		for _, r := range group {
-			data := r.Data
-			if r.Kind == KindPrivate {
-				data = j.hide(r)
-			}
-			dst = appendRecord(dst, r.Kind, r.Subject, data)
-		}
-		return dst
-	})
-	if err := w.put(seg.size, w.buf); err != nil {
+	b.frame, h = endFrame(b.frame, j.id, h)
+	if err := w.put(seg.size, b.frame); err != nil {
 		return err
 	}
 	w.link = h.sum
@@ -357,8 +366,7 @@ func (w *writer) rotate(seg *segment) error {
 		return nil
 	}
 	subjects := slices.Sorted(maps.Keys(ft.snapshots))
-	frame, h := appendFrame(nil, j.id, frameHeader{first: w.next, flags: flagFooter, link: w.link},
-		func(dst []byte) []byte { return ft.append(dst, subjects) })
+	frame, h := endFrame(ft.append(beginFrame(nil), subjects), j.id, frameHeader{first: w.next, flags: flagFooter, link: w.link})
 	f, err := w.create(h.sum)
 	if noSpace(err) {
 		w.scarce()

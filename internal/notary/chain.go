@@ -28,6 +28,7 @@ type Chain struct {
 
 	mu     sync.Mutex
 	link   link
+	text   []byte    // of the receipt that is being written
 	start  time.Time // when Mono was zero
 	closed bool
 	tally  receipts.Tally
@@ -232,13 +233,15 @@ func (c *Chain) stamp(r *receipts.Receipt, next *link) {
 	}
 }
 
-// encode returns the receipt's bytes. A field that holds a known secret is
-// replaced; the decision stays.
-func (c *Chain) encode(r *receipts.Receipt) ([]byte, error) {
+// encode returns the receipt's bytes, which stand until the next. A field that holds
+// a known secret is replaced; the decision stays.
+func (c *Chain) encode(r *receipts.Receipt) (_ []byte, err error) {
 	if c.redact != nil { // RC-33
-		return c.redact.Encode(r)
+		c.text, err = c.redact.Append(c.text[:0], r)
+	} else {
+		c.text, err = r.Append(c.text[:0])
 	}
-	return r.Encode()
+	return c.text, err
 }
 
 // account takes a receipt into the chain's totals.

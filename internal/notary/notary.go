@@ -62,6 +62,10 @@ type Notary struct {
 	// in the journal, and for writing while a snapshot is taken.
 	order sync.RWMutex
 
+	// Of the journal's writer: the group that is sealed, used again for the next.
+	leaves  []receipts.Hash
+	flights []*flight // nil for an event
+
 	// tickets serialises checkpoints and snapshots.
 	tickets  sync.Mutex
 	keepers  []*keeper // under tickets
@@ -279,8 +283,7 @@ func (n *Notary) Head() []byte {
 // notary made, so that no other code can write into the log: only a chain makes
 // flights, one for each receipt, and a flight is good for its receipt once.
 func (n *Notary) Seal(group []journal.Record) ([]journal.Record, error) {
-	leaves := make([]receipts.Hash, 0, len(group))
-	flights := make([]*flight, 0, len(group)) // nil for an event
+	leaves, flights := n.leaves[:0], n.flights[:0]
 	for i := range group {
 		r := &group[i]
 		switch r.Kind {
@@ -298,6 +301,7 @@ func (n *Notary) Seal(group []journal.Record) ([]journal.Record, error) {
 			return nil, errors.New("a seal that was not made here")
 		}
 	}
+	n.leaves, n.flights = leaves, flights
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.started {
