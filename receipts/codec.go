@@ -56,15 +56,10 @@ func (c *codec) fail(key, format string, a ...any) {
 }
 
 // has starts field key and reports whether its value is to be written or read
-// now. zero says that the value to be written is zero.
-func (c *codec) has(key string, need, zero bool) bool {
-	if c.err() != nil {
-		return false
-	}
+// now. A value that is not to be written, zero and optional, does not come here:
+// most fields of a receipt are absent and have to cost nothing.
+func (c *codec) has(key string, need bool) bool {
 	if !c.reading {
-		if zero && !need {
-			return false
-		}
 		c.w.Key(key)
 		return true
 	}
@@ -84,31 +79,39 @@ func (c *codec) wrote(key string, need, zero bool) {
 	}
 }
 
-// begin enters the object of field key; present says whether there is one to
-// write. end leaves it.
-func (c *codec) begin(key string, present bool) bool {
-	if !c.has(key, optional, !present) {
-		return false
+// object is the object of field key, nil when it is absent. What follows the
+// first question is member's, so that the question is asked in place.
+func object[T any, P interface {
+	*T
+	fields(c *codec)
+}](c *codec, key string, p *P) {
+	if c.reading || *p != nil {
+		member(c, key, p)
 	}
-	if c.reading {
-		c.s.Object()
-	} else {
-		c.w.Object()
-	}
-	return true
 }
 
-func (c *codec) end() {
-	if c.reading {
-		c.s.EndObject()
-	} else {
-		c.w.EndObject()
+func member[T any, P interface {
+	*T
+	fields(c *codec)
+}](c *codec, key string, p *P) {
+	if !c.has(key, optional) {
+		return
 	}
+	if !c.reading {
+		c.w.Object()
+		(*p).fields(c)
+		c.w.EndObject()
+		return
+	}
+	c.s.Object()
+	*p = new(T)
+	(*p).fields(c)
+	c.s.EndObject()
 }
 
 // text is a string in normalization form C without control characters.
 func (c *codec) text(key string, p *string, need bool) {
-	if !c.has(key, need, *p == "") {
+	if !c.reading && !need && *p == "" || !c.has(key, need) {
 		return
 	}
 	if c.reading {
@@ -127,7 +130,14 @@ func (c *codec) text(key string, p *string, need bool) {
 // token is 1 to maxToken printable ASCII characters without space: ids, codes,
 // rule ids, names of configured things.
 func (c *codec) token(key string, p *string, need bool) {
-	if !c.has(key, need, *p == "") {
+	if c.reading || need || *p != "" {
+		c.word(key, p, need)
+	}
+}
+
+// word is the rest of token.
+func (c *codec) word(key string, p *string, need bool) {
+	if !c.has(key, need) {
 		return
 	}
 	if c.reading {
@@ -154,7 +164,7 @@ func isToken(s string) bool {
 
 // enum is one of a closed list.
 func enum[T ~string](c *codec, key string, p *T, need bool, list []T) {
-	if !c.has(key, need, *p == "") {
+	if !c.reading && !need && *p == "" || !c.has(key, need) {
 		return
 	}
 	if !c.reading {
@@ -178,24 +188,36 @@ func enum[T ~string](c *codec, key string, p *T, need bool, list []T) {
 
 // number is 0..limit.
 func number[T ~int | ~int64 | ~uint16 | ~uint64](c *codec, key string, p *T, need bool, limit uint64) {
-	if !c.has(key, need, *p == 0) {
-		return
+	switch {
+	case c.reading:
+		*p = T(c.readNumber(key, need, limit))
+	case *p < 0:
+		c.fail(key, "%d is outside 0..%d", *p, limit)
+	case need || *p > 0:
+		c.writeNumber(key, uint64(*p), limit)
 	}
-	if !c.reading {
-		if *p < 0 || uint64(*p) > limit {
-			c.fail(key, "%d is outside 0..%d", *p, limit)
-			return
-		}
-		c.w.Uint(uint64(*p))
-		return
-	}
-	n := c.s.Uint()
+}
+
+func (c *codec) writeNumber(key string, n, limit uint64) {
 	if n > limit {
 		c.fail(key, "%d is outside 0..%d", n, limit)
 		return
 	}
-	*p = T(n)
+	c.w.Key(key)
+	c.w.Uint(n)
+}
+
+func (c *codec) readNumber(key string, need bool, limit uint64) uint64 {
+	if !c.has(key, need) {
+		return 0
+	}
+	n := c.s.Uint()
+	if n > limit {
+		c.fail(key, "%d is outside 0..%d", n, limit)
+		return 0
+	}
 	c.wrote(key, need, n == 0)
+	return n
 }
 
 // count is 0..2^53-1.
@@ -203,7 +225,7 @@ func (c *codec) count(key string, p *uint64, need bool) { number(c, key, p, need
 
 // flag is a boolean.
 func (c *codec) flag(key string, p *bool, need bool) {
-	if !c.has(key, need, !*p) {
+	if !c.reading && !need && !*p || !c.has(key, need) {
 		return
 	}
 	if !c.reading {
@@ -216,7 +238,7 @@ func (c *codec) flag(key string, p *bool, need bool) {
 
 // hash is a digest; a required one is never zero.
 func (c *codec) hash(key string, p *Hash, need bool) {
-	if !c.has(key, need, p.IsZero()) {
+	if !c.reading && !need && p.IsZero() || !c.has(key, need) {
 		return
 	}
 	if c.reading {
@@ -231,7 +253,7 @@ func (c *codec) hash(key string, p *Hash, need bool) {
 
 // time is a moment after 1970.
 func (c *codec) time(key string, p *time.Time, need bool) {
-	if !c.has(key, need, p.IsZero()) {
+	if !c.reading && !need && p.IsZero() || !c.has(key, need) {
 		return
 	}
 	if c.reading {
@@ -246,7 +268,7 @@ func (c *codec) time(key string, p *time.Time, need bool) {
 
 // list is a list of texts in the order given.
 func (c *codec) list(key string, p *[]string) {
-	if !c.has(key, optional, len(*p) == 0) {
+	if !c.reading && len(*p) == 0 || !c.has(key, optional) {
 		return
 	}
 	if !c.reading {
@@ -275,7 +297,7 @@ func (c *codec) list(key string, p *[]string) {
 
 // mapping is a map with printable ASCII keys.
 func mapping[V any](c *codec, key string, p *map[string]V, value func(c *codec, key string, v V) V) {
-	if !c.has(key, optional, len(*p) == 0) {
+	if !c.reading && len(*p) == 0 || !c.has(key, optional) {
 		return
 	}
 	if len(*p) > maxEntries {

@@ -35,112 +35,28 @@ var (
 )
 
 func (r *Receipt) fields(c *codec) {
-	if c.begin("act", r.Act != nil) {
-		if c.reading {
-			r.Act = new(Act)
-		}
-		r.Act.fields(c)
-		c.end()
-	}
-	if c.begin("beat", r.Beat != nil) {
-		if c.reading {
-			r.Beat = new(Heartbeat)
-		}
-		r.Beat.fields(c)
-		c.end()
-	}
-	if c.begin("change", r.Change != nil) {
-		if c.reading {
-			r.Change = new(Change)
-		}
-		r.Change.fields(c)
-		c.end()
-	}
-	if c.begin("close", r.Close != nil) {
-		if c.reading {
-			r.Close = new(Close)
-		}
-		r.Close.fields(c)
-		c.end()
-	}
-	if c.begin("cred", r.Cred != nil) {
-		if c.reading {
-			r.Cred = new(Credential)
-		}
-		r.Cred.fields(c)
-		c.end()
-	}
-	if c.begin("dec", r.Dec != nil) {
-		if c.reading {
-			r.Dec = new(Dec)
-		}
-		r.Dec.fields(c)
-		c.end()
-	}
-	if c.begin("disc", r.Disc != nil) {
-		if c.reading {
-			r.Disc = new(Disclosure)
-		}
-		r.Disc.fields(c)
-		c.end()
-	}
+	object(c, "act", &r.Act)
+	object(c, "beat", &r.Beat)
+	object(c, "change", &r.Change)
+	object(c, "close", &r.Close)
+	object(c, "cred", &r.Cred)
+	object(c, "dec", &r.Dec)
+	object(c, "disc", &r.Disc)
 	c.count("epoch", &r.Epoch, required)
 	c.hash("in", &r.In, optional)
-	if c.begin("key", r.Key != nil) {
-		if c.reading {
-			r.Key = new(KeyEvent)
-		}
-		r.Key.fields(c)
-		c.end()
-	}
+	object(c, "key", &r.Key)
 	c.token("log", &r.Log, required)
-	if c.begin("loss", r.Loss != nil) {
-		if c.reading {
-			r.Loss = new(Loss)
-		}
-		r.Loss.fields(c)
-		c.end()
-	}
-	if c.begin("man", r.Man != nil) {
-		if c.reading {
-			r.Man = new(ManifestDoc)
-		}
-		r.Man.fields(c)
-		c.end()
-	}
+	object(c, "loss", &r.Loss)
+	object(c, "man", &r.Man)
 	c.count("mono", &r.Mono, required)
-	if c.begin("obs", r.Obs != nil) {
-		if c.reading {
-			r.Obs = new(Obs)
-		}
-		r.Obs.fields(c)
-		c.end()
-	}
-	if c.begin("open", r.Open != nil) {
-		if c.reading {
-			r.Open = new(Open)
-		}
-		r.Open.fields(c)
-		c.end()
-	}
-	if c.begin("out", r.Out != nil) {
-		if c.reading {
-			r.Out = new(Out)
-		}
-		r.Out.fields(c)
-		c.end()
-	}
+	object(c, "obs", &r.Obs)
+	object(c, "open", &r.Open)
+	object(c, "out", &r.Out)
 	c.hash("prev", &r.Prev, required)
 	mapping(c, "red", &r.Red, countValue)
 	c.count("seq", &r.Seq, required)
 	c.token("session", &r.Session, required)
-	if c.begin("state", r.State != nil) {
-		if c.reading {
-			r.State = new(State)
-		}
-		r.State.fields(c)
-		c.end()
-	}
+	object(c, "state", &r.State)
 	c.time("t", &r.T, required)
 	enum(c, "type", &r.Type, required, types)
 	number(c, "v", &r.V, required, Version)
@@ -370,85 +286,76 @@ func bodiesOf(t Type) body {
 	return 0
 }
 
-func (r *Receipt) bodies() (b body) {
-	for _, x := range [...]struct {
-		set bool
-		bit body
-	}{
-		{r.Open != nil, hasOpen},
-		{r.State != nil, hasState},
-		{r.Close != nil, hasClose},
-		{r.Act != nil, hasAct},
-		{r.Dec != nil, hasDec},
-		{r.Out != nil, hasOut},
-		{r.Change != nil, hasChange},
-		{r.Cred != nil, hasCred},
-		{r.Key != nil, hasKey},
-		{r.Loss != nil, hasLoss},
-		{r.Man != nil, hasMan},
-		{r.Beat != nil, hasBeat},
-		{r.Disc != nil, hasDisc},
-	} {
-		if x.set {
-			b |= x.bit
-		}
+func (r *Receipt) bodies() body {
+	return when(r.Open != nil, hasOpen) | when(r.State != nil, hasState) | when(r.Close != nil, hasClose) |
+		when(r.Act != nil, hasAct) | when(r.Dec != nil, hasDec) | when(r.Out != nil, hasOut) |
+		when(r.Change != nil, hasChange) | when(r.Cred != nil, hasCred) | when(r.Key != nil, hasKey) |
+		when(r.Loss != nil, hasLoss) | when(r.Man != nil, hasMan) | when(r.Beat != nil, hasBeat) |
+		when(r.Disc != nil, hasDisc)
+}
+
+func when(set bool, b body) body {
+	if set {
+		return b
 	}
-	return b
+	return 0
+}
+
+// bad is the error of a rule that r breaks.
+func (r *Receipt) bad(format string, a ...any) error {
+	return fmt.Errorf("%w: %s: %s", ErrSchema, r.Type, fmt.Sprintf(format, a...))
 }
 
 // check enforces the rules between fields.
 func (r *Receipt) check() error {
-	bad := func(format string, a ...any) error {
-		return fmt.Errorf("%w: %s: %s", ErrSchema, r.Type, fmt.Sprintf(format, a...))
-	}
 	if r.V != Version {
 		return fmt.Errorf("%w: version %d", ErrUnsupported, r.V)
 	}
 	if r.bodies() != bodiesOf(r.Type) {
-		return bad("not the bodies of its type")
+		return r.bad("not the bodies of its type")
 	}
 	if err := CheckName(r.Log); err != nil {
-		return bad("log: %v", err)
+		return r.bad("log: %v", err)
 	}
 	if r.Epoch != 1 {
-		return bad("epoch %d: v1 knows only 1", r.Epoch)
+		return r.bad("epoch %d: v1 knows only 1", r.Epoch)
 	}
 	if r.Session != ControlSession && (r.Type == TypeSessionOpen) != (r.Seq == 0) {
-		return bad("a chain begins with session.open and has one")
+		return r.bad("a chain begins with session.open and has one")
 	}
 	if o := r.Obs; o != nil && o.Level == 3 && o.Contract.IsZero() { // RC-30
-		return bad("level 3 without the contract it rests on")
+		return r.bad("level 3 without the contract it rests on")
 	}
 	if !r.In.IsZero() && r.Type != TypeDecision {
-		return bad("in belongs to a decision")
+		return r.bad("in belongs to a decision")
 	}
 	for k := range r.X {
 		if strings.HasPrefix(k, "!") { // RC-23
 			return fmt.Errorf("%w: critical extension %.40q", ErrUnsupported, k)
 		}
 		if i := strings.IndexByte(k, '.'); i <= 0 {
-			return bad("extension %.40q has no prefix", k)
+			return r.bad("extension %.40q has no prefix", k)
 		}
 	}
 	switch r.Type {
 	case TypeSessionOpen:
 		if (r.Open.State == "refused") != (r.Open.Code != "") {
-			return bad("a refusal has a code and nothing else has")
+			return r.bad("a refusal has a code and nothing else has")
 		}
 		if r.Obs == nil {
-			return bad("no observation")
+			return r.bad("no observation")
 		}
 	case TypeDecision:
 		if r.Obs == nil {
-			return bad("no observation")
+			return r.bad("no observation")
 		}
 		d := r.Dec
 		if d.Verdict == Allow && !d.Passed || d.Verdict != Allow && d.Passed && d.Mode == Hard {
-			return bad("verdict %s, mode %s, passed %t", d.Verdict, d.Mode, d.Passed)
+			return r.bad("verdict %s, mode %s, passed %t", d.Verdict, d.Mode, d.Passed)
 		}
 	case TypeManifest:
 		if (r.Man.Tree == 0) != r.Man.Heads.IsZero() {
-			return bad("heads without their number")
+			return r.bad("heads without their number")
 		}
 	}
 	return nil

@@ -47,10 +47,10 @@ func (t *Tally) Add(r *Receipt, leaf Hash) {
 		if r.Out.Effect == "unknown" {
 			t.Unknown++
 		}
-		if !t.Waits(r.Out.Ref) {
+		waiting := len(t.pending)
+		if delete(t.pending, r.Out.Ref); len(t.pending) == waiting {
 			t.strange++
 		}
-		delete(t.pending, r.Out.Ref)
 	case TypeLoss:
 		t.Losses++
 	}

@@ -76,22 +76,24 @@ func (w *Writer) Fail(err error) {
 // value prepares for one value: the comma in an array, the check that an
 // object member has its key, and that a document is one value.
 func (w *Writer) value() bool {
-	if w.err != nil {
-		return false
-	}
 	l := &w.level[w.depth]
-	switch {
-	case l.object:
-		if !l.keyed {
-			w.err = fmt.Errorf("%w: value without key", ErrSyntax)
-			return false
-		}
+	if l.keyed && w.err == nil { // nearly always
 		l.keyed = false
-	case w.depth == 0:
-		if l.count > 0 {
-			w.err = fmt.Errorf("%w: second document", ErrSyntax)
-			return false
-		}
+		return true
+	}
+	return w.unkeyed(l)
+}
+
+func (w *Writer) unkeyed(l *level) bool {
+	switch {
+	case w.err != nil:
+		return false
+	case l.object:
+		w.err = fmt.Errorf("%w: value without key", ErrSyntax)
+		return false
+	case l.count > 0 && w.depth == 0:
+		w.err = fmt.Errorf("%w: second document", ErrSyntax)
+		return false
 	case l.count > 0:
 		w.buf = append(w.buf, ',')
 	}
@@ -138,16 +140,9 @@ func (w *Writer) EndArray() { w.end(']', false) }
 
 // Key writes the key of the next member. Keys must rise.
 func (w *Writer) Key(key string) {
-	if w.err != nil {
-		return
-	}
 	l := &w.level[w.depth]
-	if !l.object || l.keyed {
-		w.err = fmt.Errorf("%w: key %q not expected", ErrSyntax, key)
-		return
-	}
-	if err := checkKey(key); err != nil {
-		w.err = err
+	if w.err != nil || !l.object || l.keyed || !isKey(key) {
+		w.badKey(l, key)
 		return
 	}
 	b := w.buf
@@ -157,28 +152,43 @@ func (w *Writer) Key(key string) {
 			w.err = fmt.Errorf("%w: %q after %q", ErrOrder, key, last)
 			return
 		}
-		b = append(b, ',')
+		b = append(b, ',', '"')
+	} else {
+		b = append(b, '"')
 	}
-	b = append(b, '"')
 	l.keyAt, l.keyEnd, l.keyed = len(b), len(b)+len(key), true
+	l.count++
 	b = append(b, key...)
 	w.buf = append(b, '"', ':')
 }
 
+// badKey says why key cannot be written.
+func (w *Writer) badKey(l *level, key string) {
+	switch {
+	case w.err != nil:
+	case !l.object || l.keyed:
+		w.err = fmt.Errorf("%w: key %q not expected", ErrSyntax, key)
+	default:
+		w.err = checkKey(key)
+	}
+}
+
 // String writes s.
 func (w *Writer) String(s string) {
-	if !w.value() {
-		return
-	}
-	if plain(s) {
+	switch {
+	case !w.value():
+	case plain(s):
 		w.between(s)
-		return
+	default:
+		w.text(s)
 	}
-	if err := CheckText(s); err != nil {
-		w.err = err
-		return
+}
+
+// text writes a string that is not plain.
+func (w *Writer) text(s string) {
+	if w.err = CheckText(s); w.err == nil {
+		w.quote(s)
 	}
-	w.quote(s)
 }
 
 // Cleaned writes Clean(s).
