@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"gatehouse/enforcers"
 	"gatehouse/internal/secret"
@@ -43,7 +44,7 @@ func TestSignedBy(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"signed.by": "assets"}, besides(a, &enforcers.Decision{})); diff != "" {
 		t.Error(diff)
 	}
-	if act := (&recorder{}).act(a); !act.Authority || act.Connection != "" || len(act.Args) != 0 {
+	if act := actOf(a); !act.Authority || act.Connection != "" || len(act.Args) != 0 {
 		t.Errorf("%+v", act)
 	}
 	a.Signed.By = "two words"
@@ -59,7 +60,28 @@ func TestPricesPinned(t *testing.T) {
 	if got := besides(a, &enforcers.Decision{})["spend.prices"]; len(got) != 64 || got[:2] != "01" {
 		t.Errorf("%q", got)
 	}
-	if u := (&recorder{}).act(a).Units; u["max_tokens"] != 10 || u["asked_tokens"] != 20 {
+	if u := actOf(a).Units; u["max_tokens"] != 10 || u["asked_tokens"] != 20 {
 		t.Error(u)
+	}
+}
+
+func actOf(a *enforcers.Action) *receipts.Act {
+	act := new(receipts.Act)
+	(&recorder{}).act(act, a)
+	return act
+}
+
+// TestFormsAreFilledAnew: nothing of one action stands in the receipt of the next
+// that is written on its form.
+func TestFormsAreFilledAnew(t *testing.T) {
+	r := &recorder{c: &Chain{}}
+	act := new(receipts.Act)
+	r.act(act, &enforcers.Action{ID: "a", Kind: enforcers.HTTPRequest, Connection: "c", HTTP: &enforcers.HTTP{Method: "POST", Path: "/p", Query: "q", Body: enforcers.Body{Length: 4}}})
+	if len(act.Args) != 2 || len(act.Units) != 1 {
+		t.Fatalf("%+v", act)
+	}
+	r.act(act, &enforcers.Action{ID: "b", Kind: enforcers.DNSQuery, DNS: &enforcers.DNS{Name: "n", Type: "A"}})
+	if diff := cmp.Diff(&receipts.Act{ID: "b", Kind: "dns.query", Host: "n", Name: "A"}, act, cmpopts.EquateEmpty()); diff != "" {
+		t.Error(diff)
 	}
 }

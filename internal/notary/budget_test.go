@@ -45,6 +45,29 @@ func refusal(t testing.TB, c *notary.Chain, seq uint64, path string, mode receip
 	return err
 }
 
+// TestWaitingRefusalKeepsItsForm: a refusal that waits to be counted says what it
+// said, whatever is decided before its receipt is written.
+func TestWaitingRefusalKeepsItsForm(t *testing.T) {
+	n, _, _ := budgeted(t, notary.Budget{FoldAfter: 2})
+	c := n.open("s1")
+	for i := range uint64(3) { // the third waits
+		if err := refusal(t, c, i, "/evil", receipts.Hard, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forwarded(c, decide(t, c, 3))
+	closeChain(t, c, "completed")
+	for _, r := range n.chainOf("s1") {
+		if r.Type == receipts.TypeDecision && r.Dec.Count == 1 {
+			if r.Act.ID != "s1-2" || r.Dec.Verdict != receipts.Deny || r.Act.Args["path"] != c.Commit("path", []byte("/evil")) {
+				t.Errorf("%+v %+v", r.Act, r.Dec)
+			}
+			return
+		}
+	}
+	t.Error("the refusal that waited has no receipt")
+}
+
 // TestFlood is the fourth of what receipts must show: one session that does
 // nothing but be refused, in either mode, 100,000 times in the soak and 1/20 of
 // that here.

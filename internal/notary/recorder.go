@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"strings"
+	"sync"
 
 	"gatehouse/enforcers"
 	"gatehouse/internal/authority"
@@ -46,12 +47,14 @@ func (r *recorder) Decision(ctx context.Context, a *enforcers.Action, d *enforce
 	if err != nil {
 		return receipts.Hash{}, err
 	}
-	dec := receipts.Dec{
+	f := forms.Get().(*form)
+	f.dec = receipts.Dec{
 		Verdict: receipts.Verdict(d.Effect), Mode: d.Mode, Passed: d.Passed, Fault: d.Fault,
 		Rule: d.Rule, Reason: d.Reason, Policy: d.Policy, Module: d.Module, By: d.By,
 		Gen: a.Generation, Fuel: d.Fuel, Dur: d.Micros, Held: d.Held, Dev: d.Dev,
 	}
-	rec := receipts.Receipt{Type: receipts.TypeDecision, Act: r.act(a), Dec: &dec, Obs: &r.obs, In: r.c.Commit(labelInput, input), X: besides(a, d)}
+	r.act(&f.act, a)
+	rec := receipts.Receipt{Type: receipts.TypeDecision, Act: &f.act, Dec: &f.dec, Obs: &r.obs, In: r.c.Commit(labelInput, input), X: besides(a, d)}
 	tidy(&rec)
 	if err := r.c.afford(ctx); err != nil {
 		return receipts.Hash{}, err
@@ -65,6 +68,7 @@ func (r *recorder) Decision(ctx context.Context, a *enforcers.Action, d *enforce
 		return leaf, err
 	}
 	leaf, ticket, err := r.c.add(&rec, nil)
+	forms.Put(f)
 	if err != nil || !durable {
 		return leaf, err
 	}
@@ -76,6 +80,18 @@ func (r *recorder) Decision(ctx context.Context, a *enforcers.Action, d *enforce
 	}
 	return leaf, nil
 }
+
+// form is what a recorder fills in for a receipt.
+type form struct {
+	act receipts.Act
+	dec receipts.Dec
+	out receipts.Out
+}
+
+// forms are used again, with the maps of their actions: a chain writes a receipt
+// down and keeps nothing of it. A refusal may be kept, to be counted with others
+// of its kind (Chain.refuse): its form does not come back.
+var forms = sync.Pool{New: func() any { return new(form) }}
 
 // Extensions of a decision.
 const (
@@ -115,8 +131,10 @@ func besides(a *enforcers.Action, d *enforcers.Decision) map[string]string {
 // whose outcome cannot be written gets outcome unknown when the journal is next
 // replayed.
 func (r *recorder) Outcome(of receipts.Hash, o enforcers.Outcome) {
-	out := outcome(of, o)
-	_, _, _ = r.c.answer(of, &out)
+	f := forms.Get().(*form)
+	f.out = outcome(of, o)
+	_, _, _ = r.c.answer(of, &f.out)
+	forms.Put(f)
 }
 
 var errNoDecision = errors.New("progress of an action that has no open decision")
@@ -198,10 +216,14 @@ var codeByte = func() (t [256]bool) {
 }()
 
 // act turns an action into its closed form: hosts, ids and counters stand as
-// they are, paths, queries, refs and bodies as commitments.
-func (r *recorder) act(a *enforcers.Action) *receipts.Act {
-	act := &receipts.Act{
+// they are, paths, queries, refs and bodies as commitments. Of what act was
+// before, the maps are used.
+func (r *recorder) act(act *receipts.Act, a *enforcers.Action) {
+	clear(act.Args)
+	clear(act.Units)
+	*act = receipts.Act{
 		ID: a.ID, Kind: string(a.Kind), Connection: a.Connection, Authority: a.Authority(),
+		Args: act.Args, Units: act.Units,
 	}
 	arg := func(label string, h receipts.Hash) {
 		if act.Args == nil {
@@ -275,7 +297,6 @@ func (r *recorder) act(a *enforcers.Action) *receipts.Act {
 		count("depth", int64(a.Spawn.Depth))
 		count("count", int64(a.Spawn.Count))
 	}
-	return act
 }
 
 func lines[T any](list []T, line func(T) string) string {
