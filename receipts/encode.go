@@ -24,13 +24,10 @@ func (r *Receipt) Append(b []byte) ([]byte, error) {
 	}
 	start := len(b)
 	c := codecs.Get().(*codec)
-	c.reading = false
-	c.w.Reset(b)
-	c.w.Object()
+	c.reading, c.bad, c.b = false, nil, append(b, '{')
 	r.fields(c)
-	c.w.EndObject()
-	out, err := c.w.Bytes()
-	c.w.Reset(nil)
+	out, err := append(c.b, '}'), c.bad
+	c.b = nil
 	codecs.Put(c)
 	if err != nil {
 		return nil, fmt.Errorf("receipt %s: %w", r.Type, asSchema(err))

@@ -2,6 +2,7 @@ package receipts
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -105,8 +106,8 @@ func (l *Close) fields(c *codec) {
 			*l.Exit = int64(c.s.Uint())
 		}
 	} else if l.Exit != nil {
-		c.w.Key("exit")
-		c.w.Int(*l.Exit)
+		c.key("exit")
+		c.b = strconv.AppendInt(c.b, *l.Exit, 10)
 	}
 	if l.Exit != nil && (*l.Exit < 0 || *l.Exit > 255) {
 		c.fail("exit", "%d is outside 0..255", *l.Exit)

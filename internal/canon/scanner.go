@@ -227,7 +227,7 @@ func (s *Scanner) readKey() (string, bool) {
 		return "", false
 	}
 	key := string(s.src[start:end])
-	if err := checkKey(key); err != nil {
+	if err := CheckKey(key); err != nil {
 		s.err = err
 		return "", false
 	}

@@ -63,10 +63,10 @@ func Clean(s string) string {
 	return norm.NFC.String(s)
 }
 
-// checkKey reports why s may not be an object key: keys are 1 to 256 printable
+// CheckKey reports why s may not be an object key: keys are 1 to 256 printable
 // ASCII characters without the quote and the backslash, so that their bytes
 // are the same escaped and not, and byte order is RFC 8785's order.
-func checkKey(s string) error {
+func CheckKey(s string) error {
 	if isKey(s) {
 		return nil
 	}
@@ -103,6 +103,40 @@ var plainByte = func() (t [256]bool) {
 	}
 	return t
 }()
+
+// AppendString appends s as Writer.String writes it. Like AppendTime and
+// AppendDigest it is for a schema whose keys are constants, which needs no Writer
+// to check their order each time.
+func AppendString(b []byte, s string) ([]byte, error) {
+	if plain(s) {
+		return between(b, s), nil
+	}
+	if err := CheckText(s); err != nil {
+		return b, err
+	}
+	return quote(b, s), nil
+}
+
+// between appends a plain string.
+func between(b []byte, s string) []byte {
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
+}
+
+func quote(b []byte, s string) []byte {
+	b = append(b, '"')
+	start := 0
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c == '"' || c == '\\' {
+			b = append(b, s[start:i]...)
+			b = append(b, '\\', c)
+			start = i + 1
+		}
+	}
+	b = append(b, s[start:]...)
+	return append(b, '"')
+}
 
 // TimeLayout is RFC 3339 in UTC with nine decimals, always 30 characters.
 const TimeLayout = "2006-01-02T15:04:05.000000000Z"

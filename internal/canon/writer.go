@@ -169,25 +169,15 @@ func (w *Writer) badKey(l *level, key string) {
 	case !l.object || l.keyed:
 		w.err = fmt.Errorf("%w: key %q not expected", ErrSyntax, key)
 	default:
-		w.err = checkKey(key)
+		w.err = CheckKey(key)
 	}
 }
 
 // String writes s.
 func (w *Writer) String(s string) {
-	switch {
-	case !w.value():
-	case plain(s):
-		w.between(s)
-	default:
-		w.text(s)
-	}
-}
-
-// text writes a string that is not plain.
-func (w *Writer) text(s string) {
-	if w.err = CheckText(s); w.err == nil {
-		w.quote(s)
+	if w.value() {
+		b, err := AppendString(w.buf, s)
+		w.buf, w.err = b, err
 	}
 }
 
@@ -196,31 +186,10 @@ func (w *Writer) Cleaned(s string) {
 	switch {
 	case !w.value():
 	case plain(s):
-		w.between(s)
+		w.buf = between(w.buf, s)
 	default:
-		w.quote(Clean(s))
+		w.buf = quote(w.buf, Clean(s))
 	}
-}
-
-// between writes a plain string.
-func (w *Writer) between(s string) {
-	b := append(w.buf, '"')
-	b = append(b, s...)
-	w.buf = append(b, '"')
-}
-
-func (w *Writer) quote(s string) {
-	w.buf = append(w.buf, '"')
-	start := 0
-	for i := 0; i < len(s); i++ {
-		if c := s[i]; c == '"' || c == '\\' {
-			w.buf = append(w.buf, s[start:i]...)
-			w.buf = append(w.buf, '\\', c)
-			start = i + 1
-		}
-	}
-	w.buf = append(w.buf, s[start:]...)
-	w.buf = append(w.buf, '"')
 }
 
 // Uint writes n, at most MaxInt.
