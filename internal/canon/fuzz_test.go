@@ -95,8 +95,6 @@ func play(w *canon.Writer, script []byte) {
 			w.Uint(uint64(len(script)))
 		case 'b':
 			w.Bool(len(script)%2 == 0)
-		case 'd':
-			w.Digest([32]byte{0: byte(len(script))})
 		}
 	}
 }

@@ -63,9 +63,6 @@ func (w *Writer) Bytes() ([]byte, error) {
 	return w.buf, nil
 }
 
-// Err returns the first error so far.
-func (w *Writer) Err() error { return w.err }
-
 // Fail makes err, unless nil, the result if there is no earlier one.
 func (w *Writer) Fail(err error) {
 	if w.err == nil {
@@ -220,15 +217,6 @@ func (w *Writer) Int(n int64) {
 func (w *Writer) Bool(b bool) {
 	if w.value() {
 		w.buf = strconv.AppendBool(w.buf, b)
-	}
-}
-
-// Digest writes d as base64url without padding.
-func (w *Writer) Digest(d [32]byte) {
-	if w.value() {
-		w.buf = append(w.buf, '"')
-		w.buf = AppendDigest(w.buf, d)
-		w.buf = append(w.buf, '"')
 	}
 }
 
