@@ -45,27 +45,16 @@ func (p *plan) head(region int32, first int64) int64 {
 
 // body appends the rewritten body of defined function n to out.
 func (w *rewriter) body(out []byte, n int) ([]byte, error) {
-	typ := w.m.functions[n]
+	c, err := w.m.open(n)
+	if err != nil {
+		return nil, err
+	}
+	typ, r := w.m.functions[n], c.r
 	t := w.m.types[typ]
-	r := &reader{b: w.m.bodies[n]}
-	locals := uint64(len(t.Params))
-	groups := r.count(maxLocals, "too many locals")
-	start := r.i
-	for range groups {
-		locals += uint64(r.u32())
-		r.valType()
-		if locals > maxLocals { // WA-29
-			r.fail("more than 5,000 locals in one function")
-		}
-	}
-	if r.err != nil {
-		return nil, r.err
-	}
-	c := &code{m: w.m, r: r, locals: uint32(locals)}
 	begin := r.i
 	w.plan.reset()
 	c.scan(&w.plan)
-	tangle := w.plan.blocks * int64(locals)
+	tangle := w.plan.blocks * int64(c.locals)
 	if w.tangle += tangle; tangle > maxTangle || w.tangle > maxTotalTangle {
 		r.fail("code too entangled to compile: too many blocks for so many locals")
 	}
@@ -73,8 +62,9 @@ func (w *rewriter) body(out []byte, n int) ([]byte, error) {
 		return nil, r.err
 	}
 
-	out = appendU32(out, groups+1)
-	out = append(out, r.b[start:begin]...)
+	groups := &reader{b: r.b}
+	out = appendU32(out, groups.u32()+1)
+	out = append(out, r.b[groups.i:begin]...)
 	out = append(out, 1, byte(I64)) // scratch: the fuel left after a payment
 	r.i = begin
 	e := &emitter{code: c, w: w, plan: &w.plan, out: out}
@@ -87,6 +77,20 @@ type code struct {
 	r      *reader
 	locals uint32 // of the original function
 	frames []frame
+}
+
+// open returns the code of defined function n, read up to its first instruction.
+func (m *parsed) open(n int) (*code, error) {
+	r := &reader{b: m.bodies[n]}
+	locals := uint64(len(m.types[m.functions[n]].Params))
+	for range r.count(maxLocals, "too many locals") {
+		locals += uint64(r.u32())
+		r.valType()
+		if locals > maxLocals { // WA-29
+			r.fail("more than 5,000 locals in one function")
+		}
+	}
+	return &code{m: m, r: r, locals: uint32(locals)}, r.err
 }
 
 // frame is one open block.

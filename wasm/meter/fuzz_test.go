@@ -3,6 +3,7 @@ package meter_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 func FuzzRewrite(f *testing.F) {
 	for seed := range uint64(4) {
 		f.Add(generate(seed))
+		f.Add(jumble(rand.New(rand.NewPCG(seed, 3))))
 	}
 	f.Add([]byte("\x00asm\x01\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, module []byte) {
@@ -25,6 +27,8 @@ func FuzzRewrite(f *testing.F) {
 		if b := meter.Custom(module, "x"); len(b) > len(module) {
 			t.Errorf("a section of %d bytes in a module of %d", len(b), len(module))
 		}
+		// What it does is no matter here: TestStraightenDoesTheSame.
+		_, _, _ = meter.Straighten(module)
 		m, err := meter.Rewrite(module, limits)
 		if err != nil {
 			var r *meter.Refusal

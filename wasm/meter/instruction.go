@@ -30,6 +30,7 @@ const (
 	opF32Const     = 0x43
 	opF64Const     = 0x44
 	opI32Eq        = 0x46
+	opI32Ne        = 0x47
 	opI64LtS       = 0x53
 	opI32GtU       = 0x4b
 	opI32Add       = 0x6a
@@ -48,7 +49,7 @@ const (
 // instruction is one instruction as far as the rewriter cares.
 type instruction struct {
 	op    byte
-	index uint32 // function called, or operation behind opBulk
+	index uint32 // function called, local, label, i32, or operation behind opBulk
 }
 
 // next reads one instruction and checks its operands: nothing may refer to
@@ -61,7 +62,7 @@ func (c *code) next() instruction {
 	case opBlock, opLoop, opIf:
 		c.blockType()
 	case opBr, opBrIf:
-		c.label()
+		i.index = c.label()
 	case opBrTable:
 		for n := r.count(1<<20, "a branch table of more than a million labels"); ; n-- {
 			c.label()
@@ -87,7 +88,7 @@ func (c *code) next() instruction {
 		}
 		r.valType()
 	case opLocalGet, opLocalSet, opLocalTee:
-		if r.u32() >= c.locals {
+		if i.index = r.u32(); i.index >= c.locals {
 			r.fail("an unknown local")
 		}
 	case opGlobalGet, opGlobalSet:
@@ -97,7 +98,7 @@ func (c *code) next() instruction {
 	case opMemorySize, opMemoryGrow:
 		c.memoryIndex()
 	case opI32Const:
-		r.signed(32)
+		i.index = uint32(r.signed(32))
 	case opI64Const:
 		r.signed(64)
 	case opF32Const:
@@ -122,10 +123,12 @@ func (c *code) next() instruction {
 
 // label reads a branch target: at most the function itself. One deeper would
 // reach past the block that counts the depth.
-func (c *code) label() {
-	if int64(c.r.u32()) >= int64(len(c.frames)) {
+func (c *code) label() uint32 {
+	l := c.r.u32()
+	if int64(l) >= int64(len(c.frames)) {
 		c.r.fail("a branch leaves its function")
 	}
+	return l
 }
 
 // memarg reads alignment and offset; the bit that names another memory makes

@@ -1,6 +1,7 @@
-// Command build makes std.wasm from package policies and writes SHA256SUMS
-// beside it. With -check it builds in a copy of the sources in another folder
-// and fails when the bytes differ from the ones checked in.
+// Command build makes std.wasm from package policies, its jumps straightened
+// (meter.Straighten), and writes SHA256SUMS beside it. With -check it builds in a
+// copy of the sources in another folder and fails when the bytes differ from the
+// ones checked in.
 //
 // It reads the module it is run in and runs only the Go tool.
 package main
@@ -16,6 +17,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"gatehouse/wasm/meter"
 )
 
 const (
@@ -90,7 +93,7 @@ func run(check bool) error {
 	return nil
 }
 
-// compile builds the guest of the module at root. The environment is fixed as
+// compile builds the guest of the module at root and straightens its jumps. The environment is fixed as
 // far as it can reach the bytes.
 func compile(root, to string) error {
 	toolchain, err := toolchainOf(root)
@@ -106,7 +109,18 @@ func compile(root, to string) error {
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("compile the guest: %w", err)
 	}
-	return nil
+	module, err := os.ReadFile(to)
+	if err != nil {
+		return err
+	}
+	module, straight, err := meter.Straighten(module)
+	if err != nil {
+		return fmt.Errorf("straighten the jumps: %w", err)
+	}
+	if straight == 0 {
+		return errors.New("no function has the form in which jumps are straightened: the compiler writes another one now")
+	}
+	return os.WriteFile(to, module, 0o644)
 }
 
 // toolchainOf returns the toolchain that go.mod names: another one makes other
