@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"strings"
+	"strconv"
+	"time"
 
 	"gatehouse/internal/authority"
 	"gatehouse/internal/canon"
@@ -18,34 +20,58 @@ import (
 // outside the profile is replaced (canon.Clean); a number outside it is an
 // error.
 func (a *Action) Canonical() ([]byte, error) {
-	w := new(canon.Writer)
-	w.Reset(make([]byte, 0, 512))
-	w.Object()
-	w.Key("at")
-	w.Time(a.At)
-	str(w, "connection", a.Connection)
 	// Keys rise, so the body's place depends on its name.
-	name := strings.ReplaceAll(string(a.Kind), ".", "_")
+	name := a.Kind.member()
+	t := text{b: make([]byte, 0, 512)}
+	t.raw(`{"at":`)
+	t.time(a.At)
+	t.str(`,"connection":`, a.Connection)
 	if name < "id" {
-		a.writeBody(w, name)
+		a.writeBody(&t, name)
 	}
-	str(w, "id", a.ID)
-	str(w, "kind", string(a.Kind))
+	t.str(`,"id":`, a.ID)
+	t.str(`,"kind":`, string(a.Kind))
 	if name > "kind" && name < "seq" {
-		a.writeBody(w, name)
+		a.writeBody(&t, name)
 	}
-	w.Key("seq")
-	w.Uint(a.Seq)
-	str(w, "session", a.Session)
+	if a.Seq > canon.MaxInt {
+		t.fail(canon.ErrNumber)
+	}
+	t.num(`,"seq":`, int64(a.Seq))
+	t.str(`,"session":`, a.Session)
 	if name > "session" {
-		a.writeBody(w, name)
+		a.writeBody(&t, name)
 	}
-	w.EndObject()
-	b, err := w.Bytes()
-	if err != nil {
-		return nil, fmt.Errorf("action %s: %w", a.Kind, err)
+	t.raw(`}`)
+	if t.err != nil {
+		return nil, fmt.Errorf("action %s: %w", a.Kind, t.err)
 	}
-	return b, nil
+	return t.b, nil
+}
+
+// member returns the key under which the body of a kind stands, "" for no kind.
+func (k Kind) member() string {
+	switch k {
+	case NetConnect:
+		return "net_connect"
+	case HTTPRequest:
+		return "http_request"
+	case DNSQuery:
+		return "dns_query"
+	case GitFetch:
+		return "git_fetch"
+	case GitPush:
+		return "git_push"
+	case ModelCall:
+		return "model_call"
+	case OperationCall:
+		return "operation_call"
+	case TelemetryEmit:
+		return "telemetry_emit"
+	case SessionSpawn:
+		return "session_spawn"
+	}
+	return ""
 }
 
 // Judged returns what Canonical does. Inside Recorder.Decision these are the
@@ -58,102 +84,121 @@ func (a *Action) Judged() ([]byte, error) {
 	return a.Canonical()
 }
 
-func (a *Action) writeBody(w *canon.Writer, name string) {
-	w.Key(name)
-	w.Object()
+func (a *Action) writeBody(t *text, name string) {
+	if name == "" {
+		t.fail(errors.New("no such kind"))
+		return
+	}
+	t.raw(`,"`)
+	t.raw(name)
+	t.raw(`":{`)
 	switch {
 	case a.Connect != nil:
-		boolean(w, "blind", a.Connect.Blind)
-		boolean(w, "literal", a.Connect.Literal)
-		place(w, a.Connect.To)
+		t.boolean(`"blind":`, a.Connect.Blind)
+		t.boolean(`,"literal":`, a.Connect.Literal)
+		t.to(a.Connect.To)
 	case a.HTTP != nil:
-		a.HTTP.write(w)
+		a.HTTP.write(t)
 	case a.DNS != nil:
-		str(w, "name", a.DNS.Name)
-		str(w, "type", a.DNS.Type)
+		t.str(`"name":`, a.DNS.Name)
+		t.str(`,"type":`, a.DNS.Type)
 	case a.Fetch != nil:
-		str(w, "path", a.Fetch.Path)
-		num(w, "protocol", int64(a.Fetch.Protocol))
-		str(w, "repository", a.Fetch.Repository)
-		place(w, a.Fetch.To)
+		t.str(`"path":`, a.Fetch.Path)
+		t.num(`,"protocol":`, int64(a.Fetch.Protocol))
+		t.str(`,"repository":`, a.Fetch.Repository)
+		t.to(a.Fetch.To)
 	case a.Push != nil:
-		a.Push.write(w)
+		a.Push.write(t)
 	case a.Model != nil:
-		num(w, "held", a.Model.Held)
-		num(w, "max_tokens", a.Model.MaxTokens)
-		str(w, "model", a.Model.Model)
-		str(w, "provider", a.Model.Provider)
-		boolean(w, "stream", a.Model.Stream)
-		place(w, a.Model.To)
+		t.num(`"held":`, a.Model.Held)
+		t.num(`,"max_tokens":`, a.Model.MaxTokens)
+		t.str(`,"model":`, a.Model.Model)
+		t.str(`,"provider":`, a.Model.Provider)
+		t.boolean(`,"stream":`, a.Model.Stream)
+		t.to(a.Model.To)
 	case a.Operation != nil:
-		a.Operation.write(w)
+		a.Operation.write(t)
 	case a.Telemetry != nil:
-		str(w, "path", a.Telemetry.Path)
-		num(w, "size", a.Telemetry.Size)
-		place(w, a.Telemetry.To)
+		t.str(`"path":`, a.Telemetry.Path)
+		t.num(`,"size":`, a.Telemetry.Size)
+		t.to(a.Telemetry.To)
 	case a.Spawn != nil:
-		str(w, "bundle", a.Spawn.Bundle)
-		num(w, "count", int64(a.Spawn.Count))
-		num(w, "depth", int64(a.Spawn.Depth))
+		t.str(`"bundle":`, a.Spawn.Bundle)
+		t.num(`,"count":`, int64(a.Spawn.Count))
+		t.num(`,"depth":`, int64(a.Spawn.Depth))
 	}
-	w.EndObject()
+	t.raw(`}`)
 }
 
-func (h *HTTP) write(w *canon.Writer) {
-	w.Key("body")
-	w.Object()
+func (h *HTTP) write(t *text) {
+	t.raw(`"body":{`)
 	if len(h.Body.Bytes) > 0 {
-		str(w, "bytes", base64.StdEncoding.EncodeToString(h.Body.Bytes))
+		t.str(`"bytes":`, base64.StdEncoding.EncodeToString(h.Body.Bytes))
+		t.raw(`,`)
 	}
-	num(w, "length", h.Body.Length)
-	str(w, "mode", h.Body.Mode)
-	w.EndObject()
-	w.Key("headers")
-	w.Object()
-	for _, name := range canon.Keys(h.Headers) {
-		strs(w, name, h.Headers[name])
+	t.num(`"length":`, h.Body.Length)
+	t.str(`,"mode":`, h.Body.Mode)
+	t.raw(`},"headers":{`)
+	for i, name := range canon.Keys(h.Headers) {
+		t.fail(canon.CheckKey(name))
+		if i > 0 {
+			t.raw(`,`)
+		}
+		t.raw(`"`)
+		t.raw(name)
+		t.strs(`":`, h.Headers[name])
 	}
-	w.EndObject()
-	str(w, "method", h.Method)
-	str(w, "path", h.Path)
-	str(w, "query", h.Query)
-	place(w, h.To)
-	str(w, "upgrade", h.Upgrade)
+	t.str(`},"method":`, h.Method)
+	t.str(`,"path":`, h.Path)
+	t.str(`,"query":`, h.Query)
+	t.to(h.To)
+	t.str(`,"upgrade":`, h.Upgrade)
 }
 
-func (p *Push) write(w *canon.Writer) {
-	strs(w, "changed", p.Changed)
-	w.Key("commands")
-	w.Array()
-	for _, c := range p.Commands {
-		w.Object()
-		boolean(w, "forced", c.Forced)
-		str(w, "new", c.New)
-		str(w, "old", c.Old)
-		str(w, "ref", c.Ref)
-		w.EndObject()
+func (p *Push) write(t *text) {
+	t.strs(`"changed":`, p.Changed)
+	t.raw(`,"commands":[`)
+	for i, c := range p.Commands {
+		if i > 0 {
+			t.raw(`,`)
+		}
+		t.boolean(`{"forced":`, c.Forced)
+		t.str(`,"new":`, c.New)
+		t.str(`,"old":`, c.Old)
+		t.str(`,"ref":`, c.Ref)
+		t.raw(`}`)
 	}
-	w.EndArray()
-	str(w, "path", p.Path)
-	str(w, "repository", p.Repository)
-	place(w, p.To)
+	t.str(`],"path":`, p.Path)
+	t.str(`,"repository":`, p.Repository)
+	t.to(p.To)
 }
 
 // write puts the arguments in as a value, re-encoded: an operation's arguments
 // have one spelling whatever their maker wrote.
-func (o *Operation) write(w *canon.Writer) {
-	w.Key("args")
+func (o *Operation) write(t *text) {
 	var args any = map[string]any{}
 	if len(o.Args) > 0 {
 		d := json.NewDecoder(bytes.NewReader(o.Args))
 		d.UseNumber()
 		if err := d.Decode(&args); err != nil {
-			w.Fail(fmt.Errorf("arguments: %w", err))
+			t.fail(fmt.Errorf("arguments: %w", err))
 			return
 		}
 	}
-	value(w, args)
-	str(w, "name", o.Name)
+	var w canon.Writer
+	w.Array() // two levels around them, as in the action: there is a deepest one
+	w.Array()
+	value(&w, args)
+	w.EndArray()
+	w.EndArray()
+	b, err := w.Bytes()
+	if err != nil {
+		t.fail(err)
+		return
+	}
+	t.raw(`"args":`)
+	t.b = append(t.b, b[2:len(b)-2]...)
+	t.str(`,"name":`, o.Name)
 }
 
 // value writes what encoding/json decoded. Null and fractions are outside the
@@ -186,36 +231,64 @@ func value(w *canon.Writer, v any) {
 	}
 }
 
-func place(w *canon.Writer, a authority.Authority) {
-	w.Key("to")
-	w.Object()
-	str(w, "host", a.Host())
-	boolean(w, "ip", a.IsIP())
-	num(w, "port", int64(a.Port()))
-	str(w, "scheme", a.Scheme())
-	w.EndObject()
+// text is canonical JSON under way. The keys of an action are constants, and stand
+// in the code with what surrounds them: TestCanonical fixes them, where a
+// canon.Writer looks at each again for each action.
+type text struct {
+	b   []byte
+	err error // the first
 }
 
-func str(w *canon.Writer, key, v string) {
-	w.Key(key)
-	w.Cleaned(v)
-}
-
-func strs(w *canon.Writer, key string, vs []string) {
-	w.Key(key)
-	w.Array()
-	for _, v := range vs {
-		w.Cleaned(v)
+func (t *text) fail(err error) {
+	if t.err == nil {
+		t.err = err
 	}
-	w.EndArray()
 }
 
-func num(w *canon.Writer, key string, v int64) {
-	w.Key(key)
-	w.Int(v)
+func (t *text) raw(s string) { t.b = append(t.b, s...) }
+
+// str writes canon.Clean(v).
+func (t *text) str(key, v string) {
+	t.b = append(t.b, key...)
+	b, err := canon.AppendString(t.b, v)
+	if err != nil {
+		b, err = canon.AppendString(t.b, canon.Clean(v))
+		t.fail(err)
+	}
+	t.b = b
 }
 
-func boolean(w *canon.Writer, key string, v bool) {
-	w.Key(key)
-	w.Bool(v)
+func (t *text) strs(key string, vs []string) {
+	t.raw(key)
+	t.raw(`[`)
+	for i, v := range vs {
+		if i > 0 {
+			t.raw(`,`)
+		}
+		t.str("", v)
+	}
+	t.raw(`]`)
+}
+
+func (t *text) num(key string, v int64) {
+	if v > canon.MaxInt || v < -canon.MaxInt {
+		t.fail(fmt.Errorf("%w: %d", canon.ErrNumber, v))
+	}
+	t.b = strconv.AppendInt(append(t.b, key...), v, 10)
+}
+
+func (t *text) boolean(key string, v bool) { t.b = strconv.AppendBool(append(t.b, key...), v) }
+
+func (t *text) time(v time.Time) {
+	b, err := canon.AppendTime(append(t.b, '"'), v)
+	t.fail(err)
+	t.b = append(b, '"')
+}
+
+func (t *text) to(a authority.Authority) {
+	t.str(`,"to":{"host":`, a.Host())
+	t.boolean(`,"ip":`, a.IsIP())
+	t.num(`,"port":`, int64(a.Port()))
+	t.str(`,"scheme":`, a.Scheme())
+	t.raw(`}`)
 }

@@ -91,6 +91,9 @@ func TestCanonicalRefused(t *testing.T) {
 		"argument_fraction": {Kind: OperationCall, Operation: &Operation{Args: []byte(`{"a":1.5}`)}},
 		"arguments_no_json": {Kind: OperationCall, Operation: &Operation{Args: []byte(`{`)}},
 		"held_too_large":    {Kind: ModelCall, Model: &Model{Held: 1 << 60}},
+		"seq_too_large":     {Kind: DNSQuery, Seq: 1 << 53, DNS: &DNS{}},
+		"header_with_quote": {Kind: HTTPRequest, HTTP: &HTTP{Headers: map[string][]string{`a":["b"],"c`: nil}}},
+		"no_such_kind":      {Kind: "dns.other", DNS: &DNS{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if b, err := a.Canonical(); err == nil {
