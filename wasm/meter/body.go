@@ -157,26 +157,26 @@ type emitter struct {
 	segment int // the one being written
 }
 
-// function writes the body proper. One that calls stands in a block, after
-// which the depth goes down again; one that calls nothing has no frame above
-// it to count.
+// function writes the body proper in two blocks: behind the inner one the depth
+// goes down again, if the function calls something, and behind the outer one is the
+// trap of all its checks, out of the way of what runs.
 func (e *emitter) function(t FuncType, typ uint32) []byte {
 	first := e.plan.segments[0]
-	e.charge(priceEntry + int64(e.locals) + e.plan.head(0, first.cost))
+	e.out = append(e.out, opBlock, opVoid)
+	e.charge(priceEntry+int64(e.locals)+e.plan.head(0, first.cost), 0)
 	if e.plan.calls {
 		e.enter()
-		e.out = append(e.out, opBlock)
-		e.out = e.w.blockType(e.out, typ, t)
 	}
+	e.out = append(e.out, opBlock)
+	e.out = e.w.blockType(e.out, typ, t)
 	e.frames = append(e.frames[:0], frame{op: opNop})
 	for len(e.frames) > 0 && e.r.err == nil {
 		e.step()
 	}
 	if e.plan.calls {
 		e.leave()
-		e.out = append(e.out, opEnd)
 	}
-	return e.out
+	return append(e.out, opReturn, opEnd, opUnreachable, opEnd)
 }
 
 // step writes one instruction with what the meter adds around it.
@@ -185,7 +185,7 @@ func (e *emitter) step() {
 	i := e.next()
 	switch i.op {
 	case opReturn:
-		// Out through the block that counts the depth, if there is one.
+		// Out through the block behind which the depth goes down.
 		e.out = append(e.out, opBr)
 		e.out = appendU32(e.out, uint32(len(e.frames)-1))
 		return
@@ -213,7 +213,7 @@ func (e *emitter) step() {
 	case opLoop:
 		e.segment++
 		s := e.plan.segments[e.segment]
-		e.charge(e.plan.head(s.region, s.cost))
+		e.charge(e.plan.head(s.region, s.cost), len(e.frames))
 	case opIf, opElse, opEnd, opBrIf:
 		if e.segment++; e.segment < len(e.plan.segments) {
 			e.payAlone(e.plan.segments[e.segment])
@@ -228,8 +228,9 @@ func (e *emitter) instead(f uint32) {
 	e.out = appendU32(e.out, f)
 }
 
-// charge appends a payment and the check that it was covered.
-func (e *emitter) charge(price int64) {
+// charge appends a payment and the check that it was covered. trap is the label of
+// the outer block.
+func (e *emitter) charge(price int64, trap int) {
 	b := append(e.out, opGlobalGet)
 	b = appendU32(b, e.w.fuel)
 	b = append(b, opI64Const)
@@ -240,7 +241,7 @@ func (e *emitter) charge(price int64) {
 	b = appendU32(b, e.w.fuel)
 	b = append(b, opLocalGet)
 	b = appendU32(b, e.locals)
-	e.out = append(b, opI64Const, 0, opI64LtS, opIf, opVoid, opUnreachable, opEnd)
+	e.out = appendU32(append(b, opI64Const, 0, opI64LtS, opBrIf), uint32(trap))
 }
 
 // payAlone appends the payment of a segment that its region's head does not
@@ -258,24 +259,23 @@ func (e *emitter) payAlone(s segment) {
 	e.out = appendU32(b, e.w.fuel)
 }
 
-// enter appends the count of one more frame and its check.
+// enter appends the count of one more frame and its check, at the label of the
+// outer block. The counter holds how many more calls there may be, and one.
 func (e *emitter) enter() {
 	b := append(e.out, opGlobalGet)
 	b = appendU32(b, e.w.depth)
-	b = append(b, opI32Const, 1, opI32Add, opGlobalSet)
+	b = append(b, opI32Const, 1, opI32Sub, opGlobalSet)
 	b = appendU32(b, e.w.depth)
 	b = append(b, opGlobalGet)
 	b = appendU32(b, e.w.depth)
-	b = append(b, opI32Const)
-	b = appendS64(b, int64(e.w.limits.Depth))
-	e.out = append(b, opI32GtU, opIf, opVoid, opUnreachable, opEnd)
+	e.out = append(b, opI32Eqz, opBrIf, 0)
 }
 
 // leave appends the count of one frame less.
 func (e *emitter) leave() {
 	b := append(e.out, opGlobalGet)
 	b = appendU32(b, e.w.depth)
-	b = append(b, opI32Const, 1, opI32Sub, opGlobalSet)
+	b = append(b, opI32Const, 1, opI32Add, opGlobalSet)
 	e.out = appendU32(b, e.w.depth)
 }
 

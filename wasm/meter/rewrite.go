@@ -138,10 +138,9 @@ func (w *rewriter) globalSection() []byte {
 	}
 	b = append(b, byte(I64), 1, opI64Const)
 	b = append(appendS64(b, w.limits.Fuel), opEnd)
-	for range 2 { // depth, refused
-		b = append(b, byte(I32), 1, opI32Const, 0, opEnd)
-	}
-	return b
+	b = append(b, byte(I32), 1, opI32Const)
+	b = append(appendS64(b, int64(w.limits.Depth)+1), opEnd)
+	return append(b, byte(I32), 1, opI32Const, 0, opEnd) // refused
 }
 
 func bit(v bool) byte {
