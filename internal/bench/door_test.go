@@ -370,6 +370,9 @@ func (o *outsideWorld) keepAlive(w way, path string, callers int) (float64, erro
 		}
 		defer c.Close()
 		conns[i], readers[i] = c, bufio.NewReader(c)
+		if err := ask(c, readers[i], w.host(), path); err != nil { // the connection outside too
+			return 0, err
+		}
 	}
 	return sustained(callers, func(i int) error { return ask(conns[i], readers[i], w.host(), path) })
 }
@@ -447,7 +450,11 @@ func (o *outsideWorld) versus(t *testing.T, name, unit string, ours way, bases [
 	t.Helper()
 	sides := append([]way{ours}, bases...)
 	got := make([][]float64, len(sides))
-	for range 3 {
+	rounds := 3
+	if strings.HasSuffix(name, "_64") {
+		rounds = 9 // goals stand on these, and one round differs from the next by a third
+	}
+	for range rounds {
 		for i, w := range sides {
 			if w.dial == nil {
 				continue
@@ -469,7 +476,7 @@ func (o *outsideWorld) versus(t *testing.T, name, unit string, ours way, bases [
 	}
 	for i, w := range sides[1:] {
 		if w.dial != nil {
-			report(t, name+"/"+w.name, unit, got[0][1], got[i+1][1])
+			report(t, name+"/"+w.name, unit, got[0][len(got[0])/2], got[i+1][len(got[i+1])/2])
 		}
 	}
 }
