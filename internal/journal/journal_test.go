@@ -1,6 +1,7 @@
 package journal_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -228,6 +229,28 @@ func TestAppendCopies(t *testing.T) {
 	}
 	if n != 8*200 {
 		t.Errorf("%d records", n)
+	}
+}
+
+// A private record is encrypted whatever a hook makes of the group.
+func TestPrivateStaysPrivate(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, journal.Options{PrivateKey: make([]byte, 32), Seal: func(g []journal.Record) ([]journal.Record, error) {
+		g[0].Kind = journal.KindEvent
+		return g, nil
+	}})
+	wait(t, j.Append(journal.Record{Kind: journal.KindPrivate, Subject: "s", Data: []byte("canary-of-a-private-record")}))
+	files, err := filepath.Glob(filepath.Join(dir, "*.seg"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil || bytes.Contains(b, []byte("canary")) {
+		t.Errorf("the disk holds a private record in the clear (%v)", err)
+	}
+	recs, err := collect(j.Groups(0))
+	if err != nil || len(recs) != 1 || string(recs[0].Data) != "canary-of-a-private-record" {
+		t.Errorf("read %+v, %v", recs, err)
 	}
 }
 

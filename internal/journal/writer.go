@@ -127,8 +127,9 @@ func (w *writer) write(b *batch) error {
 	}
 	rest = b.frame[frameHeaderSize:]
 	for i := range group {
+		kind := Kind(rest[0]) // as it was appended, whatever the hook did to the group
 		var data []byte
-		if data, rest = firstData(rest); group[i].Kind == KindPrivate {
+		if data, rest = firstData(rest); kind == KindPrivate {
 			j.hide(&group[i], data)
 		}
 	}
