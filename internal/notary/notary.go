@@ -302,6 +302,7 @@ func (n *Notary) Seal(group []journal.Record) ([]journal.Record, error) {
 		}
 	}
 	n.leaves, n.flights = leaves, flights
+	defer clear(flights) // they hold their chains
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if !n.started {

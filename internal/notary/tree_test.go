@@ -2,6 +2,7 @@ package notary
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 	"time"
 
@@ -123,5 +124,28 @@ func TestTypeOf(t *testing.T) {
 		if got := typeOf([]byte(b)); got != "" {
 			t.Errorf("type of %q is %q", b, got)
 		}
+	}
+}
+
+// What was sealed does not keep its chain, which holds a key, in memory.
+func TestSealKeepsNoChain(t *testing.T) {
+	keys, err := NewKeys("gatehouse.example/seal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := New(Options{Node: "n", Keys: keys})
+	j, err := journal.Open("journal", journal.Options{Seal: n.Seal, PrivateKey: keys.NodeKey().Reveal(), FS: &faultfs.FS{}, ReserveBytes: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close() //nolint:errcheck // a test
+	if err := n.Start(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Open(t.Context(), "S1", receipts.Open{State: "admitted"}, receipts.Obs{Point: "gatekeeper", Kind: "gatekeeper", Mediation: "sole"}); err != nil {
+		t.Fatal(err)
+	}
+	if held := n.flights[:cap(n.flights)]; len(held) == 0 || slices.ContainsFunc(held, func(f *flight) bool { return f != nil }) {
+		t.Errorf("after a group: %v", held)
 	}
 }
