@@ -268,7 +268,7 @@ func (e *emitter) enter() {
 	b = appendU32(b, e.w.depth)
 	b = append(b, opGlobalGet)
 	b = appendU32(b, e.w.depth)
-	e.out = append(b, opI32Eqz, opBrIf, 0)
+	e.out = append(b, opI32Const, 1, opI32LtS, opBrIf, 0) // also below none, for a call after a trap
 }
 
 // leave appends the count of one frame less.

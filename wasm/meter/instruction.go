@@ -29,7 +29,7 @@ const (
 	opI64Const     = 0x42
 	opF32Const     = 0x43
 	opF64Const     = 0x44
-	opI32Eqz       = 0x45
+	opI32LtS       = 0x48
 	opI32Eq        = 0x46
 	opI32Ne        = 0x47
 	opI64LtS       = 0x53

@@ -152,6 +152,25 @@ func TestDepth(t *testing.T) {
 	}
 }
 
+// An instance that was stopped at its depth is as limited when it is called again.
+func TestDepthAfterATrap(t *testing.T) {
+	m := &hostile.Builder{}
+	m.Memory(1)
+	m.Global(hostile.I32, hostile.I32Const(0))
+	m.Export("f", m.Func(none, none, nil, hostile.GlobalGet(0), hostile.I32Const(1), hostile.I32Add, hostile.GlobalSet(0), hostile.Call(0))) // WA-11
+	m.ExportGlobal("calls", 0)
+	mod := start(t, rewrite(t, m.Bytes()).Wasm)
+	calls := uint64(0)
+	for n := range 3 {
+		_, err := mod.ExportedFunction("f").Call(context.Background())
+		now := mod.ExportedGlobal("calls").Get()
+		if err == nil || now-calls > 100 || fuel(mod) < 0 {
+			t.Errorf("call %d: %v after %d frames, fuel %d", n, err, now-calls, fuel(mod))
+		}
+		calls = now
+	}
+}
+
 func TestBulkIsPricedByLength(t *testing.T) {
 	fill := func(m *hostile.Builder) uint32 {
 		return m.Func(oneI32, oneI32, nil, hostile.I32Const(0), hostile.I32Const(7), hostile.LocalGet(0), hostile.MemoryFill(), hostile.I32Const(0), hostile.Load(0x2d, 0))
