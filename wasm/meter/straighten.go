@@ -132,7 +132,9 @@ func (f *flow) readTable(c *code) (outer int) {
 			for range labels.u32() + 1 {
 				f.table = append(f.table, int(labels.u32()))
 			}
-			if slices.Max(f.table) >= blocks || c.next().op != opEnd {
+			// From a loop around this one a way leads back in that looks the number up.
+			around := slices.ContainsFunc(c.frames[:len(c.frames)-blocks-1], func(f frame) bool { return f.op == opLoop })
+			if around || slices.Max(f.table) >= blocks || c.next().op != opEnd {
 				return -1
 			}
 			c.frames = c.frames[:len(c.frames)-1]

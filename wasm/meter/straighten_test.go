@@ -111,6 +111,27 @@ func TestStraightenDoesTheSame(t *testing.T) {
 	}
 }
 
+// A lookup in a loop that lies in another one is reached from there with numbers
+// that a straight jump did not set: such a function stays as it is.
+func TestStraightenLeavesInnerLoops(t *testing.T) {
+	for _, outer := range []bool{false, true} {
+		open, end := []byte(nil), []byte(nil)
+		if outer {
+			open, end = hostile.Loop(), hostile.Join(hostile.End)
+		}
+		m := &hostile.Builder{}
+		m.Memory(1)
+		m.Export("f", m.Func([]byte{hostile.I32}, nil, nil, hostile.Join(open, hostile.Loop(), hostile.Block(), hostile.Block(),
+			hostile.LocalGet(0), hostile.BrTable(0, 1), hostile.End,
+			hostile.I32Const(1), hostile.LocalSet(0), hostile.Br(1), hostile.End,
+			hostile.End, end)))
+		out, n, err := meter.Straighten(m.Bytes())
+		if err != nil || outer != (n == 0) || outer != bytes.Equal(out, m.Bytes()) {
+			t.Errorf("in a loop %t: %d functions straightened, %v", outer, n, err)
+		}
+	}
+}
+
 // ending returns the globals of a jumble that was entered at a number.
 func ending(t *testing.T, module []byte, number uint64) [2]uint64 {
 	t.Helper()
