@@ -1,6 +1,9 @@
 package hostile
 
-import "strings"
+import (
+	"bytes"
+	"strings"
+)
 
 // Stage is where a case must end.
 type Stage string
@@ -148,6 +151,16 @@ func Cases() []Case {
 				}
 			}
 		}), AtLoad, "load_rejected"},
+		{"compile_bomb_without_locals", guest(func(g *Guest) {
+			g.Functions = func(m *Builder) { m.Func(nil, nil, nil, rowOfLoops(3_000)) }
+		}), AtLoad, "load_rejected"},
+		{"compile_bomb_without_locals_in_many_functions", guest(func(g *Guest) {
+			g.Functions = func(m *Builder) {
+				for range 25 {
+					m.Func(nil, nil, nil, rowOfLoops(2_700))
+				}
+			}
+		}), AtLoad, "load_rejected"},
 		{"imports_in_a_loop", guest(func(g *Guest) {
 			f := g.Import("wasi_snapshot_preview1", "random_get", []byte{I32, I32}, []byte{I32})
 			g.Decide = Join(Loop(), I32Const(0), I32Const(256), Call(f), Drop, Br(0), End, zero)
@@ -156,6 +169,10 @@ func Cases() []Case {
 		{"answer_zero", decide(zero), AtDecide, "guest_error"},
 	}
 }
+
+// rowOfLoops is a function's code: small to write, and more than linear for a
+// compiler.
+func rowOfLoops(n int) []byte { return bytes.Repeat(Join(Loop(), End), n) }
 
 // entangle adds a function whose locals pass through nested loops: small to
 // write, and quadratic for a compiler.

@@ -10,7 +10,7 @@ type rewriter struct {
 
 	blockTypes map[uint32]int64 // function type -> index of a type [] -> its results
 	types      []FuncType       // appended to the module's own
-	tangle     int64            // blocks times locals so far
+	tangle     int64            // blocks times locals so far, see maxTangle
 	plan       plan             // of the body being written, reused
 }
 
@@ -54,9 +54,9 @@ func (w *rewriter) body(out []byte, n int) ([]byte, error) {
 	begin := r.i
 	w.plan.reset()
 	c.scan(&w.plan)
-	tangle := w.plan.blocks * int64(c.locals)
+	tangle := w.plan.blocks * (int64(c.locals) + w.plan.blocks/blocksPerLocal)
 	if w.tangle += tangle; tangle > maxTangle || w.tangle > maxTotalTangle {
-		r.fail("code too entangled to compile: too many blocks for so many locals")
+		r.fail("code too entangled to compile: too many blocks in one function, or too many for so many locals")
 	}
 	if r.err != nil {
 		return nil, r.err

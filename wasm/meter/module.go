@@ -35,9 +35,12 @@ const (
 	maxNesting   = 20_000
 
 	// A compiler carries every local through every place where control joins:
-	// time and memory go with the product of blocks and locals. Go's largest
-	// function has 7,000, all of a module half a million.
-	maxTangle      = 250_000   // of one function: about 150 MB while it is compiled
+	// time and memory go with the product of blocks and locals. Without locals
+	// time still goes with the square of the blocks, as that of as many locals
+	// as a blocksPerLocal-th of them. Go's largest function has 9,000, all of a
+	// module half a million.
+	blocksPerLocal = 32
+	maxTangle      = 250_000   // of one function: about 150 MB while it is compiled, or 2 s without locals
 	maxTotalTangle = 5_000_000 // of a module: about 40 s
 )
 
