@@ -471,6 +471,7 @@ func (s *session) git(dir string, args ...string) (string, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir, cmd.Env = dir, s.env
+	cmd.WaitDelay = time.Second // a helper of git's that hangs holds the output open
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
