@@ -12,18 +12,21 @@ import (
 
 func TestWriter(t *testing.T) {
 	var w canon.Writer
-	w.Reset([]byte("prefix "))
 	w.Object()
 	w.Key("a")
 	w.Array()
 	w.Int(-7)
-	w.Uint(canon.MaxInt)
+	w.Int(canon.MaxInt)
 	w.Bool(true)
 	w.Array()
 	w.EndArray()
 	w.EndArray()
 	w.Key("at")
-	w.Time(time.Date(2026, 2, 3, 4, 5, 6, 7, time.FixedZone("x", 3600)))
+	at, err := canon.AppendTime(nil, time.Date(2026, 2, 3, 4, 5, 6, 7, time.FixedZone("x", 3600)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.String(string(at))
 	w.Key("b")
 	w.Object()
 	w.EndObject()
@@ -33,12 +36,12 @@ func TestWriter(t *testing.T) {
 	w.String("quote \" back \\ slash / é 漢 \U0001F600 \u2028")
 	w.EndObject()
 	got, err := w.Bytes()
-	want := `prefix {"a":[-7,9007199254740991,true,[]],"at":"2026-02-03T03:05:06.000000007Z","b":{},` +
+	want := `{"a":[-7,9007199254740991,true,[]],"at":"2026-02-03T03:05:06.000000007Z","b":{},` +
 		`"h":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAE","s":"quote \" back \\ slash / é 漢 😀 ` + "\u2028" + `"}`
 	if err != nil || string(got) != want {
 		t.Errorf("%v\n got %s\nwant %s", err, got, want)
 	}
-	if err := canon.Valid([]byte(strings.TrimPrefix(want, "prefix "))); err != nil {
+	if err := canon.Valid([]byte(want)); err != nil {
 		t.Error(err)
 	}
 }
@@ -53,15 +56,15 @@ func TestWriterRefuses(t *testing.T) {
 		"two documents":     {func(w *canon.Writer) { w.Bool(true); w.Bool(true) }, canon.ErrSyntax},
 		"wrong end":         {func(w *canon.Writer) { w.Object(); w.EndArray() }, canon.ErrSyntax},
 		"end too many":      {func(w *canon.Writer) { w.EndObject() }, canon.ErrSyntax},
-		"value without key": {func(w *canon.Writer) { w.Object(); w.Uint(1) }, canon.ErrSyntax},
+		"value without key": {func(w *canon.Writer) { w.Object(); w.Int(1) }, canon.ErrSyntax},
 		"key without value": {func(w *canon.Writer) { w.Object(); w.Key("a"); w.EndObject() }, canon.ErrSyntax},
 		"key in array":      {func(w *canon.Writer) { w.Array(); w.Key("a") }, canon.ErrSyntax},
-		"falling keys":      {func(w *canon.Writer) { w.Object(); w.Key("b"); w.Uint(1); w.Key("a") }, canon.ErrOrder},
-		"same key twice":    {func(w *canon.Writer) { w.Object(); w.Key("a"); w.Uint(1); w.Key("a") }, canon.ErrOrder},
+		"falling keys":      {func(w *canon.Writer) { w.Object(); w.Key("b"); w.Int(1); w.Key("a") }, canon.ErrOrder},
+		"same key twice":    {func(w *canon.Writer) { w.Object(); w.Key("a"); w.Int(1); w.Key("a") }, canon.ErrOrder},
 		"empty key":         {func(w *canon.Writer) { w.Object(); w.Key("") }, canon.ErrKey},
 		"key with quote":    {func(w *canon.Writer) { w.Object(); w.Key(`a"`) }, canon.ErrKey},
 		"key not ASCII":     {func(w *canon.Writer) { w.Object(); w.Key("é") }, canon.ErrKey},
-		"2^53":              {func(w *canon.Writer) { w.Uint(canon.MaxInt + 1) }, canon.ErrNumber},
+		"2^53":              {func(w *canon.Writer) { w.Int(canon.MaxInt + 1) }, canon.ErrNumber},
 		"-2^53":             {func(w *canon.Writer) { w.Int(-canon.MaxInt - 1) }, canon.ErrNumber},
 		"control character": {func(w *canon.Writer) { w.String("a\x00") }, canon.ErrText},
 		"newline":           {func(w *canon.Writer) { w.String("a\nb") }, canon.ErrText},
@@ -71,7 +74,6 @@ func TestWriterRefuses(t *testing.T) {
 		"invalid UTF-8":     {func(w *canon.Writer) { w.String("a\xff") }, canon.ErrText},
 		"surrogate":         {func(w *canon.Writer) { w.String("\xed\xa0\x80") }, canon.ErrText},
 		"not composed":      {func(w *canon.Writer) { w.String("e\u0301") }, canon.ErrText},
-		"year 10000":        {func(w *canon.Writer) { w.Time(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)) }, canon.ErrTime},
 		"deeper than the limit": {func(w *canon.Writer) {
 			for range canon.MaxDepth + 1 {
 				w.Array()
@@ -251,7 +253,7 @@ func TestEveryByte(t *testing.T) {
 	for c := range 256 {
 		for _, s := range []string{string([]byte{byte(c)}), "a" + string([]byte{byte(c)}) + "z"} {
 			ascii := c >= ' ' && c <= '~'
-			_, err := write(func(w *canon.Writer) { w.Object(); w.Key(s); w.Uint(0); w.EndObject() })
+			_, err := write(func(w *canon.Writer) { w.Object(); w.Key(s); w.Int(0); w.EndObject() })
 			if plain := ascii && c != '"' && c != '\\'; plain != (err == nil) || err != nil && !errors.Is(err, canon.ErrKey) {
 				t.Errorf("key %q: %v", s, err)
 			}

@@ -92,7 +92,7 @@ func play(w *canon.Writer, script []byte) {
 		case 'i':
 			w.Int(int64(binary.BigEndian.Uint64(append(take(7), make([]byte, 8)...)[:8])) >> 8)
 		case 'u':
-			w.Uint(uint64(len(script)))
+			w.Int(int64(len(script)))
 		case 'b':
 			w.Bool(len(script)%2 == 0)
 		}

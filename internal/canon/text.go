@@ -67,11 +67,11 @@ func Clean(s string) string {
 // ASCII characters without the quote and the backslash, so that their bytes
 // are the same escaped and not, and byte order is RFC 8785's order.
 func CheckKey(s string) error {
-	if isKey(s) {
-		return nil
-	}
-	if s == "" || len(s) > maxKey {
+	if s == "" || len(s) > 256 {
 		return fmt.Errorf("%w: length %d", ErrKey, len(s))
+	}
+	if plain(s) {
+		return nil
 	}
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; !plainByte[c] {
@@ -80,10 +80,6 @@ func CheckKey(s string) error {
 	}
 	return nil
 }
-
-const maxKey = 256
-
-func isKey(s string) bool { return s != "" && len(s) <= maxKey && plain(s) }
 
 // plain reports whether s is printable ASCII without the quote and the backslash:
 // its bytes are those that are written, and nothing else has to be looked at.

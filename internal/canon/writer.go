@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 )
 
 // MaxInt is the largest integer of the profile, the largest that every JSON
@@ -47,11 +46,6 @@ type level struct {
 	keyed         bool // a key waits for its value
 }
 
-// Reset makes w write behind buf, whose capacity it uses.
-func (w *Writer) Reset(buf []byte) {
-	w.buf, w.err, w.depth, w.level[0] = buf, nil, 0, level{} // begin sets the deeper levels
-}
-
 // Bytes returns the buffer, or the first error. The document must be complete.
 func (w *Writer) Bytes() ([]byte, error) {
 	if w.err == nil && (w.depth != 0 || w.level[0].count != 1) {
@@ -74,28 +68,19 @@ func (w *Writer) Fail(err error) {
 // object member has its key, and that a document is one value.
 func (w *Writer) value() bool {
 	l := &w.level[w.depth]
-	if l.keyed && w.err == nil { // nearly always
-		l.keyed = false
-		return true
-	}
-	return w.unkeyed(l)
-}
-
-func (w *Writer) unkeyed(l *level) bool {
 	switch {
 	case w.err != nil:
-		return false
-	case l.object:
+	case l.object && !l.keyed:
 		w.err = fmt.Errorf("%w: value without key", ErrSyntax)
-		return false
-	case l.count > 0 && w.depth == 0:
+	case l.object:
+		l.keyed = false
+	case w.depth == 0 && l.count > 0:
 		w.err = fmt.Errorf("%w: second document", ErrSyntax)
-		return false
 	case l.count > 0:
 		w.buf = append(w.buf, ',')
 	}
 	l.count++
-	return true
+	return w.err == nil
 }
 
 func (w *Writer) begin(c byte, object bool) {
@@ -138,29 +123,6 @@ func (w *Writer) EndArray() { w.end(']', false) }
 // Key writes the key of the next member. Keys must rise.
 func (w *Writer) Key(key string) {
 	l := &w.level[w.depth]
-	if w.err != nil || !l.object || l.keyed || !isKey(key) {
-		w.badKey(l, key)
-		return
-	}
-	b := w.buf
-	if l.count > 0 {
-		// Nearly always the first bytes tell.
-		if last := b[l.keyAt:l.keyEnd]; key[0] <= last[0] && key <= string(last) {
-			w.err = fmt.Errorf("%w: %q after %q", ErrOrder, key, last)
-			return
-		}
-		b = append(b, ',', '"')
-	} else {
-		b = append(b, '"')
-	}
-	l.keyAt, l.keyEnd, l.keyed = len(b), len(b)+len(key), true
-	l.count++
-	b = append(b, key...)
-	w.buf = append(b, '"', ':')
-}
-
-// badKey says why key cannot be written.
-func (w *Writer) badKey(l *level, key string) {
 	switch {
 	case w.err != nil:
 	case !l.object || l.keyed:
@@ -168,6 +130,18 @@ func (w *Writer) badKey(l *level, key string) {
 	default:
 		w.err = CheckKey(key)
 	}
+	if w.err != nil {
+		return
+	}
+	if l.count > 0 {
+		if last := string(w.buf[l.keyAt:l.keyEnd]); key <= last {
+			w.err = fmt.Errorf("%w: %q after %q", ErrOrder, key, last)
+			return
+		}
+		w.buf = append(w.buf, ',')
+	}
+	l.keyAt, l.keyEnd, l.keyed = len(w.buf)+1, len(w.buf)+1+len(key), true
+	w.buf = append(between(w.buf, key), ':')
 }
 
 // String writes s.
@@ -189,18 +163,6 @@ func (w *Writer) Cleaned(s string) {
 	}
 }
 
-// Uint writes n, at most MaxInt.
-func (w *Writer) Uint(n uint64) {
-	if !w.value() {
-		return
-	}
-	if n > MaxInt {
-		w.err = fmt.Errorf("%w: %d", ErrNumber, n)
-		return
-	}
-	w.buf = strconv.AppendUint(w.buf, n, 10)
-}
-
 // Int writes n, -MaxInt to MaxInt, where the schema allows negative numbers.
 func (w *Writer) Int(n int64) {
 	if !w.value() {
@@ -218,20 +180,6 @@ func (w *Writer) Bool(b bool) {
 	if w.value() {
 		w.buf = strconv.AppendBool(w.buf, b)
 	}
-}
-
-// Time writes t in TimeLayout.
-func (w *Writer) Time(t time.Time) {
-	if !w.value() {
-		return
-	}
-	w.buf = append(w.buf, '"')
-	b, err := AppendTime(w.buf, t)
-	if err != nil {
-		w.err = err
-		return
-	}
-	w.buf = append(b, '"')
 }
 
 // Keys returns the keys of m in the order the profile wants.
