@@ -93,8 +93,8 @@ func run(check bool) error {
 	return nil
 }
 
-// compile builds the guest of the module at root and straightens its jumps. The environment is fixed as
-// far as it can reach the bytes.
+// compile builds the guest of the module at root and straightens its jumps. The
+// environment is fixed as far as it can reach the bytes.
 func compile(root, to string) error {
 	toolchain, err := toolchainOf(root)
 	if err != nil {
