@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,7 +85,8 @@ func padded(p post, size int) post {
 }
 
 // knocker is a hard bundle whose agent asks its one listed host again and again
-// and prints the status of each answer.
+// and prints the status of each answer. It outlives a connection that the door
+// closes on it: printf writes line by line, and its second write would end it.
 func knocker(world *outside.World) (config, bundle string) {
 	return worldConfig(world), `apiVersion: gatehouse/v1
 kind: Bundle
@@ -96,7 +98,7 @@ match:
 session:
   agent:
     command:
-      argv: [/bin/bash, -c, "while true; do exec 3<>/dev/tcp/listed.test/80 && printf 'GET / HTTP/1.1\\r\\nHost: listed.test\\r\\nConnection: close\\r\\n\\r\\n' >&3 && head -n 1 <&3; sleep 0.1; done"]
+      argv: [/bin/bash, -c, "trap '' PIPE; while true; do exec 3<>/dev/tcp/listed.test/80 && printf 'GET / HTTP/1.1\\r\\nHost: listed.test\\r\\nConnection: close\\r\\n\\r\\n' >&3 && head -n 1 <&3; sleep 0.1; done"]
   task: "run {{ facts.run_id }}"
   timeout: 10m
 egress:
@@ -174,9 +176,9 @@ func diskFull(t *testing.T) {
 	}
 	n.settled(kept...)
 	n.gatehouse(exitOK, "rebuild", "--check")
-	n.gatehouse(exitOK, "receipts", "export", "-f", "/dev/shm/gatehouse-disk-test.gh")
-	defer os.Remove("/dev/shm/gatehouse-disk-test.gh")
+	exported := filepath.Join(tempDir(t), "receipts.gh")
+	n.gatehouse(exitOK, "receipts", "export", "-f", exported)
 	root := strings.TrimSpace(n.gatehouse(exitOK, "receipts", "root"))
-	n.gatehouse(3, "receipts", "verify", "/dev/shm/gatehouse-disk-test.gh", "--root", root) // whole, its end unproven
+	n.gatehouse(3, "receipts", "verify", exported, "--root", root) // whole, its end unproven
 	n.stop()
 }
