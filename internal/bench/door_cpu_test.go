@@ -1,12 +1,9 @@
 package bench
 
 import (
-	"bufio"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"gatehouse/receipts"
 )
@@ -53,31 +50,20 @@ func BenchmarkModelStream(b *testing.B) {
 
 func (o *outsideWorld) keepAliveN(b *testing.B, w way, path string, callers int) {
 	b.ReportAllocs()
-	conns := make([]net.Conn, callers)
-	readers := make([]*bufio.Reader, callers)
-	for i := range conns {
-		c, err := o.tunnel(w, w.host())
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer c.Close()
-		if err := c.SetDeadline(time.Time{}); err != nil {
-			b.Fatal(err)
-		}
-		conns[i], readers[i] = c, bufio.NewReader(c)
-		if err := ask(c, readers[i], w.host(), path); err != nil { // the connection outside too
-			b.Fatal(err)
-		}
+	l, err := o.open(w, path, callers)
+	if err != nil {
+		b.Fatal(err)
 	}
+	defer l.close()
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	before := cpu(b)
 	b.ResetTimer()
 	var wg sync.WaitGroup
-	for i := range conns {
+	for i := range callers {
 		wg.Go(func() {
 			for left.Add(-1) >= 0 {
-				if err := ask(conns[i], readers[i], w.host(), path); err != nil {
+				if err := l.ask(i); err != nil {
 					b.Error(err)
 					return
 				}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -60,11 +61,11 @@ func TestBenchDoor(t *testing.T) {
 	// no authority does not wait.
 	for name, ours := range map[string]way{"door.mitm_shadow": shadow.at(plainHost), "door.mitm_injecting_hard": hard} {
 		o.versus(t, name, "1/s", ours, []way{goproxy, mitm, direct}, func(w way) (float64, error) { return o.keepAlive(w, "/", 1) })
-		o.versus(t, name+"_64", "1/s", ours, []way{goproxy, mitm}, func(w way) (float64, error) { return o.keepAlive(w, "/", 64) })
+		o.many(t, name+"_64", ours, goproxy, mitm)
 		o.added(t, name+"_p50_added", ours, goproxy, name == "door.mitm_injecting_hard")
 	}
 	for name, without := range map[string]func(*enforcers.GateOptions){"bare": bare, "unrecorded": unrecorded} {
-		o.versus(t, "door.mitm_"+name+"_64", "1/s", o.door(t, receipts.Shadow, nil, without).at(plainHost), []way{goproxy}, func(w way) (float64, error) { return o.keepAlive(w, "/", 64) })
+		o.many(t, "door.mitm_"+name+"_64", o.door(t, receipts.Shadow, nil, without).at(plainHost), goproxy)
 	}
 	o.versus(t, "door.new_mitm_tunnel", "1/s", shadow.at(plainHost), []way{goproxy, mitm}, func(w way) (float64, error) { return o.fresh(w) })
 	o.versus(t, "door.cold_names", "1/s", o.door(t, receipts.Shadow, nil), []way{goproxy}, func(w way) (float64, error) { return o.names(w) })
@@ -220,7 +221,7 @@ func (o *outsideWorld) door(t testing.TB, mode receipts.Mode, more []string, cha
 		t.Fatal(err)
 	}
 	n := notary.New(notary.Options{Node: "bench", Keys: keys, Budget: notary.Budget{Receipts: 1 << 40, Refusals: 1 << 40}})
-	j, err := journal.Open(filepath.Join(t.TempDir(), "journal"), journal.Options{Seal: n.Seal, Linger: 5 * time.Millisecond, PrivateKey: keys.NodeKey().Reveal()})
+	j, err := journal.Open(filepath.Join(t.TempDir(), "journal"), journal.Options{Seal: n.Seal, Linger: 20 * time.Millisecond, PrivateKey: keys.NodeKey().Reveal()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,21 +334,21 @@ const benchFor = time.Second
 
 // rateOf is sustained for a task that must not fail.
 func rateOf(t *testing.T, n int, f func(caller int) error) float64 {
-	rate, err := sustained(n, f)
+	rate, err := sustained(n, benchFor, f)
 	if err != nil {
 		t.Error(err)
 	}
 	return rate
 }
 
-// sustained counts how often n callers get f done.
-func sustained(n int, f func(caller int) error) (float64, error) {
+// sustained counts how often a second n callers get f done, in a time.
+func sustained(n int, during time.Duration, f func(caller int) error) (float64, error) {
 	var done atomic.Int64
 	var group errgroup.Group
 	start := time.Now()
 	for i := range n {
 		group.Go(func() error {
-			for time.Since(start) < benchFor {
+			for time.Since(start) < during {
 				if err := f(i); err != nil {
 					return err
 				}
@@ -360,25 +361,73 @@ func sustained(n int, f func(caller int) error) (float64, error) {
 	return float64(done.Load()) / time.Since(start).Seconds(), err
 }
 
-func (o *outsideWorld) keepAlive(w way, path string, callers int) (float64, error) {
-	conns := make([]*tls.Conn, callers)
-	readers := make([]*bufio.Reader, callers)
-	for i := range conns {
+// lines are connections by one way that stay open, the one outside too.
+type lines struct {
+	conns      []net.Conn
+	readers    []*bufio.Reader
+	host, path string
+}
+
+func (o *outsideWorld) open(w way, path string, callers int) (*lines, error) {
+	l := &lines{host: w.host(), path: path}
+	for i := range callers {
 		c, err := o.tunnel(w, w.host())
-		if err != nil {
-			return 0, err
+		if err == nil {
+			l.conns, l.readers = append(l.conns, c), append(l.readers, bufio.NewReader(c))
+			err = errors.Join(c.SetDeadline(time.Time{}), l.ask(i))
 		}
-		defer c.Close()
-		conns[i], readers[i] = c, bufio.NewReader(c)
-		if err := ask(c, readers[i], w.host(), path); err != nil { // the connection outside too
-			return 0, err
+		if err != nil {
+			l.close()
+			return nil, err
 		}
 	}
-	return sustained(callers, func(i int) error { return ask(conns[i], readers[i], w.host(), path) })
+	return l, nil
+}
+
+func (l *lines) ask(i int) error { return ask(l.conns[i], l.readers[i], l.host, l.path) }
+
+func (l *lines) close() {
+	for _, c := range l.conns {
+		_ = c.Close()
+	}
+}
+
+func (o *outsideWorld) keepAlive(w way, path string, callers int) (float64, error) {
+	l, err := o.open(w, path, callers)
+	if err != nil {
+		return 0, err
+	}
+	defer l.close()
+	return sustained(callers, benchFor, l.ask)
+}
+
+// many compares requests on 64 connections that stay open. Goals stand on these
+// rows and the machine's pace changes by a third from one second to the next, so
+// the sides take many short turns.
+func (o *outsideWorld) many(t *testing.T, name string, ours way, bases ...way) {
+	t.Helper()
+	const turn, pause = 250 * time.Millisecond, 25 * time.Millisecond
+	opened := map[string]*lines{}
+	defer func() {
+		for _, l := range opened {
+			l.close()
+		}
+	}()
+	o.turns(t, name, "1/s", 36, ours, bases, func(w way) (rate float64, err error) {
+		l := opened[w.name]
+		if l == nil {
+			if l, err = o.open(w, "/", 64); err != nil {
+				return 0, err
+			}
+			opened[w.name] = l
+		}
+		time.Sleep(pause) // the last side's receipts reach the disk
+		return sustained(64, turn, l.ask)
+	})
 }
 
 func (o *outsideWorld) fresh(w way) (float64, error) {
-	return sustained(4, func(int) error {
+	return sustained(4, benchFor, func(int) error {
 		c, err := o.tunnel(w, w.host())
 		if err != nil {
 			return err
@@ -417,7 +466,7 @@ func (o *outsideWorld) http2(w way) (float64, error) {
 	}}
 	defer tr.CloseIdleConnections()
 	client := &http.Client{Transport: tr}
-	return sustained(32, func(int) error {
+	return sustained(32, benchFor, func(int) error {
 		res, err := client.Get("https://" + w.host() + "/")
 		if err != nil {
 			return err
@@ -429,7 +478,7 @@ func (o *outsideWorld) http2(w way) (float64, error) {
 }
 
 func (o *outsideWorld) denials(w way) (float64, error) {
-	return sustained(4, func(int) error {
+	return sustained(4, benchFor, func(int) error {
 		c, err := w.dial()
 		if err != nil {
 			return err
@@ -448,12 +497,13 @@ func (o *outsideWorld) denials(w way) (float64, error) {
 // versus measures ours and every base in turns and reports the medians.
 func (o *outsideWorld) versus(t *testing.T, name, unit string, ours way, bases []way, measure func(way) (float64, error)) {
 	t.Helper()
+	o.turns(t, name, unit, 3, ours, bases, measure)
+}
+
+func (o *outsideWorld) turns(t *testing.T, name, unit string, rounds int, ours way, bases []way, measure func(way) (float64, error)) {
+	t.Helper()
 	sides := append([]way{ours}, bases...)
 	got := make([][]float64, len(sides))
-	rounds := 3
-	if strings.HasSuffix(name, "_64") {
-		rounds = 9 // goals stand on these, and one round differs from the next by a third
-	}
 	for range rounds {
 		for i, w := range sides {
 			if w.dial == nil {
