@@ -10,8 +10,10 @@
 // Options.MaxGroup records), lets the Seal hook add its record, writes the group
 // in one piece and syncs it once. It waits for nobody while the disk is idle:
 // groups grow because records arrive during the sync of the one before, and by
-// records that nobody waits for, which Options.Linger lets share a sync. A group
-// is the unit of durability: after a crash it is there whole or not at all.
+// records that nobody waits for, which Options.Linger lets share a sync. Where the
+// file system writes in place, zeros are written over the allocated space ahead of
+// them, which makes the sync cheaper (docs/adr/0008). A group is the unit of
+// durability: after a crash it is there whole or not at all.
 //
 // # Failure
 //

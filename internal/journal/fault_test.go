@@ -351,6 +351,7 @@ func TestStickyFailure(t *testing.T) {
 		"folder sync EIO":         {Op: faultfs.SyncDir, Err: eio},
 		"truncate EIO":            {Op: faultfs.Truncate, Err: eio},
 		"allocate EIO":            {Op: faultfs.Allocate, Err: eio},
+		"fill EIO":                {Op: faultfs.Fill, Err: eio},
 		"write ENOSPC, allocated": {Op: faultfs.Write, Err: syscall.ENOSPC, Short: 10},
 	}
 	for name, fault := range cases {
@@ -417,6 +418,20 @@ func TestStickyFailure(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Zeros are written once for the groups of a mebibyte, not for each of them. That
+// none of them covers a group is checked by the file layer.
+func TestFilledOnce(t *testing.T) {
+	disk := &faultfs.FS{}
+	disk.Inject(faultfs.Fault{Op: faultfs.Fill, After: 1, Err: syscall.EIO})
+	j := open(t, dir, journal.Options{FS: disk, ReserveBytes: -1})
+	for range 100 {
+		wait(t, j.Append(event(strings.Repeat("x", 10_000))))
+	}
+	if _, err := j.Append(event(strings.Repeat("x", 100_000))).Wait(t.Context()); problem.CodeOf(err) != problem.JournalFailed {
+		t.Fatalf("a group past what was filled: %v, want the fault that a second fill meets", err)
 	}
 }
 
@@ -610,7 +625,7 @@ func TestOneSyncPerGroup(t *testing.T) {
 	disk := &faultfs.FS{}
 	release := make(chan struct{})
 	calls := 0
-	j := open(t, dir, journal.Options{FS: disk, Seal: func(g []journal.Record) ([]journal.Record, error) {
+	j := open(t, dir, journal.Options{FS: disk, MaxGroup: 256, Seal: func(g []journal.Record) ([]journal.Record, error) {
 		if calls++; calls == 1 {
 			<-release
 		}

@@ -44,4 +44,8 @@ type File interface {
 	// at least off+n long; new bytes read as zeros. A file system that cannot
 	// allocate returns an error that is errors.ErrUnsupported.
 	Allocate(off, n int64) error
+	// Fill writes zeros over [off, off+n), for which Allocate got disk space, where
+	// a later write there is cheaper to make durable because of it and still
+	// cannot meet a full disk. Elsewhere it does nothing.
+	Fill(off, n int64) error
 }

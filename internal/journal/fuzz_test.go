@@ -146,3 +146,4 @@ func (m memFile) Truncate(int64) error                    { panic("read only") }
 func (m memFile) Written() (time.Time, error)             { return time.Time{}, nil }
 func (m memFile) Size() (int64, error)                    { return int64(len(m)), nil }
 func (m memFile) Allocate(int64, int64) error             { panic("read only") }
+func (m memFile) Fill(int64, int64) error                 { panic("read only") }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrLocked is returned by FS.Lock when the lock is held elsewhere.
@@ -20,9 +22,10 @@ type osFS struct{}
 
 // osFile syncs in the background where the kernel can.
 type osFile struct {
-	f    *os.File
-	sync *backgroundSync // nil before the first Sync, and where the kernel cannot
-	self bool            // it cannot
+	f     *os.File
+	sync  *backgroundSync // nil before the first Sync, and where the kernel cannot
+	self  bool            // it cannot
+	fills bool            // Fill is of use here
 }
 
 func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
@@ -30,7 +33,18 @@ func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &osFile{f: f}, nil
+	return &osFile{f: f, fills: inPlace(f)}, nil
+}
+
+// inPlace reports whether the file system is one that writes again where it wrote
+// before. One that copies on write (btrfs, zfs) needs new space for it, which may
+// not be there; of others that is not known.
+func inPlace(f *os.File) bool {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return false
+	}
+	return st.Type == unix.EXT4_SUPER_MAGIC || st.Type == unix.XFS_SUPER_MAGIC
 }
 
 func (osFS) ReadDir(name string) ([]string, error) {
@@ -134,4 +148,21 @@ func (f *osFile) Allocate(off, n int64) error {
 			return err
 		}
 	}
+}
+
+// blank is what Fill writes.
+var blank [64 << 10]byte
+
+func (f *osFile) Fill(off, n int64) error {
+	if !f.fills {
+		return nil
+	}
+	for n > 0 {
+		k := min(n, int64(len(blank)))
+		if _, err := f.f.WriteAt(blank[:k], off); err != nil {
+			return err
+		}
+		off, n = off+k, n-k
+	}
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 const (
 	allocateAhead  = 4 << 20 // bytes of disk space taken at a time
 	allocateScarce = 4 << 10 // the same when the disk is full and the reserve is given up
+	fillAhead      = 1 << 20 // bytes of it written with zeros at a time
 )
 
 // writer owns the end of the journal. Only its goroutine touches it after Open.
@@ -23,6 +24,7 @@ type writer struct {
 	j         *Journal
 	f         File   // the segment that is written; its segment is the last of j.segments
 	allocated int64  // bytes of f that have disk space
+	filled    int64  // bytes of f that were written, with groups or with zeros
 	next      uint64 // position of the next record
 	link      uint32 // header checksum of the last frame
 	reserved  bool   // the reserve is held
@@ -188,13 +190,33 @@ func (w *writer) added(group, sealed []Record) ([]Record, error) {
 
 // put writes b at off and makes it durable.
 func (w *writer) put(off int64, b []byte) error {
-	if err := w.room(off + int64(len(b))); err != nil {
+	end := off + int64(len(b))
+	if err := w.room(end); err != nil {
+		return err
+	}
+	if err := w.fill(end); err != nil {
 		return err
 	}
 	if err := writeAll(w.f, b, off); err != nil {
 		return err
 	}
 	return w.f.Sync()
+}
+
+// fill writes zeros from end on, where the next groups go, when the write up to
+// end leaves what was filled before. Space that is allocated and was never written
+// costs every sync a change of the file's extents (docs/adr/0008). It reads as
+// zeros either way, so a reader and a start see no difference.
+func (w *writer) fill(end int64) error {
+	if end <= w.filled {
+		return nil
+	}
+	w.filled = end
+	if w.allocated == unbounded || end >= w.allocated {
+		return nil
+	}
+	w.filled = min(end+fillAhead, w.allocated)
+	return w.f.Fill(end, w.filled-end)
 }
 
 func writeAll(f File, b []byte, off int64) error {
@@ -336,7 +358,7 @@ func (w *writer) enter(f File, link uint32, before *segment, end int64) error {
 		return errors.Join(err, f.Close())
 	}
 	old := w.f
-	w.f, w.link = f, link
+	w.f, w.link, w.filled = f, link, 0
 	if old != nil {
 		if err := old.Close(); err != nil {
 			return err

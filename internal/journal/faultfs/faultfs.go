@@ -33,6 +33,7 @@ const (
 	SyncDir  Op = "syncdir"
 	Truncate Op = "truncate"
 	Allocate Op = "allocate"
+	Fill     Op = "fill"
 	Read     Op = "read"
 )
 
@@ -505,6 +506,27 @@ func (f *file) Allocate(off, n int64) error {
 		return &fs.PathError{Op: "allocate", Path: f.name, Err: syscall.ENOSPC}
 	}
 	f.node.resize(off + n)
+	return nil
+}
+
+// Fill writes zeros as any write is written: a crash keeps some of their pages. It
+// refuses to write over anything else or past what was allocated, which the
+// caller must never ask for.
+func (f *file) Fill(off, n int64) error {
+	f.fs.mu.Lock()
+	defer f.fs.mu.Unlock()
+	if err := f.fs.changing(Fill, f.name); err != nil {
+		return err
+	}
+	if off+n > int64(len(f.node.cache)) {
+		return fmt.Errorf("fill of %s past its end", f.name)
+	}
+	for _, b := range f.node.cache[off : off+n] {
+		if b != 0 {
+			return fmt.Errorf("fill of %s over what is written", f.name)
+		}
+	}
+	f.node.mark(off, off+n)
 	return nil
 }
 
