@@ -42,7 +42,7 @@ const (
 	// linger is how long a receipt that nobody waits for, one of a shadow session
 	// or an outcome, may wait for others to share its sync. A crash loses no more
 	// than that of them, and never one that an effect had to wait for.
-	linger = 5 * time.Millisecond
+	linger = 20 * time.Millisecond
 )
 
 func (c *cli) serveCommand() *cobra.Command {

@@ -51,7 +51,7 @@ type Options struct {
 	PrivateKey []byte
 	// SegmentBytes is the size at which a new segment file starts; 64 MiB by default.
 	SegmentBytes int64
-	// MaxGroup is the largest number of appended records in a group; 256 by
+	// MaxGroup is the largest number of appended records in a group; 1024 by
 	// default, at most 4,096.
 	MaxGroup int
 	// QueueBytes bounds what was accepted and is not durable yet: Append blocks
@@ -75,7 +75,7 @@ func (o *Options) defaults() error {
 		o.SegmentBytes = 64 << 20
 	}
 	if o.MaxGroup <= 0 {
-		o.MaxGroup = 256
+		o.MaxGroup = 1024
 	}
 	if o.MaxGroup > maxGroupLimit {
 		return problem.New(problem.JournalLimit, fmt.Sprintf("a group holds at most %d records", maxGroupLimit), "")
