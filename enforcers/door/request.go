@@ -71,6 +71,9 @@ func (f HandlerFunc) ServeDoor(w http.ResponseWriter, r *Request) { f(w, r) }
 type Route struct {
 	Match   func(*Request) bool
 	Handler Handler
+	// HTTP1 reports hosts where a client that can speak both is to speak HTTP/1.1
+	// rather than HTTP/2; nil: there are none.
+	HTTP1 func(authority.Authority) bool
 }
 
 // run dispatches r on an HTTP/1.1 connection and turns a panic into an

@@ -191,7 +191,7 @@ func (l *link) terminate(ctx context.Context, to authority.Authority) (code stri
 			return &tls.Config{
 				MinVersion:             tls.VersionTLS12,
 				Certificates:           []tls.Certificate{*cert},
-				NextProtos:             []string{"h2", "http/1.1"},
+				NextProtos:             l.d.protocols(to),
 				SessionTicketsDisabled: true,
 			}, nil
 		},
@@ -218,6 +218,16 @@ func (l *link) terminate(ctx context.Context, to authority.Authority) (code stri
 		return enforcers.CodeClientTLS // TLS 1.3 lets a client complain after the handshake
 	}
 	return enforcers.CodeTerminated
+}
+
+// protocols returns what is spoken in a tunnel, what is taken first in front.
+func (d *Door) protocols(to authority.Authority) []string {
+	for _, route := range d.o.Routes {
+		if route.HTTP1 != nil && route.HTTP1(to) {
+			return []string{"http/1.1", "h2"}
+		}
+	}
+	return []string{"h2", "http/1.1"}
 }
 
 // receipt records a refusal that has no answer in HTTP.
