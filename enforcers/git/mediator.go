@@ -125,9 +125,19 @@ func New(o Options) (*Mediator, error) {
 // to its hosts, and pushes wherever they go.
 func (m *Mediator) Routes() []door.Route {
 	return []door.Route{
-		{Match: func(r *door.Request) bool { return m.hosts[r.To] != nil }, Handler: door.HandlerFunc(m.serve)},
+		{Match: func(r *door.Request) bool { return m.hosts[r.To] != nil }, Handler: door.HandlerFunc(m.serve), HTTP1: m.http1},
 		{Match: pushing, Handler: door.HandlerFunc(m.pushElsewhere)},
 	}
+}
+
+// http1 reports the hosts that git speaks with. In HTTP/2 libcurl from 7.84 to 8.4
+// may ask for more of a body after its end: when the stream's window closes less
+// than 2 KiB before it (curl's 6a095da1f3 ended that). git then waits for its own
+// send-pack, which waits for the answer, for ever; and no server can see to it that
+// its window never closes there. In HTTP/1.1 the last chunk is the end.
+func (m *Mediator) http1(to authority.Authority) bool {
+	h := m.hosts[to]
+	return h != nil && h.To == to
 }
 
 // pushing reports whether a request to any host is a push: without a
