@@ -126,6 +126,11 @@ func TestBypassMatrixCredentials(t *testing.T) {
 		"EG-54_other_method":  {wrap(to(bound, "GET /v1/x", "X-HTTP-Method-Override: DELETE")), 403, enforcers.CodeMethodRefused, 0},
 		"EG-54_second_method": {wrap(to(bound, "POST /v1/x", "Content-Length: 0", "X-HTTP-Method: POST", "X-Http-Method: PATCH")), 403, enforcers.CodeMethodRefused, 0},
 		"EG-54_another_field": {wrap(to(bound, "GET /v1/x", "x-method-override: POST")), 403, enforcers.CodeMethodRefused, 0},
+		"EG-54_query":         {wrap(to(bound, "POST /v1/x?a=b&_method=delete", "Content-Length: 0")), 403, enforcers.CodeMethodRefused, 0},
+		"EG-54_query_escaped": {wrap(to(bound, "POST /v1/x?%5fm%65thod=DEL%45TE", "Content-Length: 0")), 403, enforcers.CodeMethodRefused, 0},
+		"EG-54_query_php":     {wrap(to(bound, "POST /v1/x?a;+.method=PUT", "Content-Length: 0")), 403, enforcers.CodeMethodRefused, 0},
+		"EG-54_query_second":  {wrap(to(bound, "POST /v1/x?_method=POST&_method=PATCH", "Content-Length: 0")), 403, enforcers.CodeMethodRefused, 0},
+		"same_method_query":   {wrap(to(bound, "GET /v1/x?_method=get&method=DELETE&a_method=PUT")), 200, "", 1},
 		"same_method":         {wrap(to(bound, "GET /v1/x", "X-HTTP-Method-Override: get")), 200, "", 1},
 
 		"EG-72_unbound_listed": {func(in *inside, ph string) reply {

@@ -163,17 +163,40 @@ func (r *Request) Decide(a *enforcers.Action) (*enforcers.Permit, enforcers.Deci
 	return p, decision
 }
 
-// otherMethod reports whether a field names a method that is not the one that is
-// judged: many servers would take that one.
+// otherMethod reports whether a field or the query names a method that is not the
+// one that is judged: many servers would take that one.
 func (r *Request) otherMethod() bool {
+	other := func(method string) bool { return !strings.EqualFold(strings.TrimSpace(method), r.Method) }
 	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
-		for _, v := range r.Header[name] {
-			if !strings.EqualFold(strings.TrimSpace(v), r.Method) {
-				return true
-			}
+		if slices.ContainsFunc(r.Header[name], other) {
+			return true
+		}
+	}
+	for part := range strings.FieldsFuncSeq(r.Query, func(c rune) bool { return c == '&' || c == ';' }) {
+		name, value, _ := strings.Cut(part, "=")
+		if methodParameter(name) && other(unescaped(value)) {
+			return true
 		}
 	}
 	return false
+}
+
+// methodParameter reports whether a parameter of a query is the one that web
+// frameworks (Rails, Laravel, Symfony, Spring) take a method from. PHP makes an
+// underscore of some other characters and drops spaces in front, which may do no
+// harm to ask for everywhere.
+func methodParameter(name string) bool {
+	name = strings.TrimLeft(unescaped(name), " ")
+	return len(name) == len("_method") && strings.ContainsRune("_.[", rune(name[0])) && strings.EqualFold(name[1:], "method")
+}
+
+// unescaped decodes a part of a query, which stays what it is where it cannot be
+// decoded.
+func unescaped(s string) string {
+	if t, err := url.QueryUnescape(s); err == nil {
+		return t
+	}
+	return s
 }
 
 // forward is the plain forward: one decision, one request, one answer.
