@@ -130,7 +130,10 @@ func TestBypassMatrixCredentials(t *testing.T) {
 		"EG-54_query_escaped": {wrap(to(bound, "POST /v1/x?%5fm%65thod=DEL%45TE", "Content-Length: 0")), 403, enforcers.CodeMethodRefused, 0},
 		"EG-54_query_php":     {wrap(to(bound, "POST /v1/x?a;+.method=PUT", "Content-Length: 0")), 403, enforcers.CodeMethodRefused, 0},
 		"EG-54_query_second":  {wrap(to(bound, "POST /v1/x?_method=POST&_method=PATCH", "Content-Length: 0")), 403, enforcers.CodeMethodRefused, 0},
-		"same_method_query":   {wrap(to(bound, "GET /v1/x?_method=get&method=DELETE&a_method=PUT")), 200, "", 1},
+		"EG-54_query_nul":     {wrap(to(bound, "POST /v1/x?_method%00a=DELETE", "Content-Length: 0")), 403, enforcers.CodeMethodRefused, 0},
+		"EG-54_query_name":    {wrap(to(bound, "POST /v1/x?_HttpMethod=PATCH", "Content-Length: 0")), 403, enforcers.CodeMethodRefused, 0},
+		"EG-54_query_field":   {wrap(to(bound, "POST /v1/x?X-HTTP-Method-Override=PATCH", "Content-Length: 0")), 403, enforcers.CodeMethodRefused, 0},
+		"same_method_query":   {wrap(to(bound, "GET /v1/x?_method=get&method=DELETE&a_method=PUT&_method&_method=")), 200, "", 1},
 		"same_method":         {wrap(to(bound, "GET /v1/x", "X-HTTP-Method-Override: get")), 200, "", 1},
 
 		"EG-72_unbound_listed": {func(in *inside, ph string) reply {

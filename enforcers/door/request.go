@@ -174,20 +174,27 @@ func (r *Request) otherMethod() bool {
 	}
 	for part := range strings.FieldsFuncSeq(r.Query, func(c rune) bool { return c == '&' || c == ';' }) {
 		name, value, _ := strings.Cut(part, "=")
-		if methodParameter(name) && other(unescaped(value)) {
+		if value != "" && methodParameter(name) && other(unescaped(value)) {
 			return true
 		}
 	}
 	return false
 }
 
-// methodParameter reports whether a parameter of a query is the one that web
-// frameworks (Rails, Laravel, Symfony, Spring) take a method from. PHP makes an
-// underscore of some other characters and drops spaces in front, which may do no
-// harm to ask for everywhere.
+// methodParameter reports whether a parameter of a query is one that servers take
+// a method from: Laravel, Symfony and Spring _method, Salesforce _HttpMethod, some
+// the names of the fields. PHP makes an underscore of a dot, drops spaces in front
+// and ends a name at a NUL.
 func methodParameter(name string) bool {
-	name = strings.TrimLeft(unescaped(name), " ")
-	return len(name) == len("_method") && strings.ContainsRune("_.[", rune(name[0])) && strings.EqualFold(name[1:], "method")
+	name, _, _ = strings.Cut(strings.TrimLeft(unescaped(name), " "), "\x00")
+	if strings.HasPrefix(name, ".") {
+		name = "_" + name[1:]
+	}
+	switch strings.ToLower(name) {
+	case "_method", "_httpmethod", "x-http-method-override", "x-http-method", "x-method-override":
+		return true
+	}
+	return false
 }
 
 // unescaped decodes a part of a query, which stays what it is where it cannot be
