@@ -31,6 +31,7 @@ import (
 	"gatehouse/internal/journal"
 	"gatehouse/internal/notary"
 	"gatehouse/internal/view"
+	"gatehouse/receipts"
 	"gatehouse/wasm"
 )
 
@@ -41,7 +42,8 @@ const (
 
 	// linger is how long a receipt that nobody waits for, one of a shadow session
 	// or an outcome, may wait for others to share its sync. A crash loses no more
-	// than that of them, and never one that an effect had to wait for.
+	// than that of them and what the disk had not taken by then, and never one that
+	// an effect had to wait for.
 	linger = 20 * time.Millisecond
 )
 
@@ -159,7 +161,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		},
 		Budget: notary.Budget{Flood: func(session string) { n.gk.Flood(session) }},
 	})
-	n.journal, err = journal.Open(state.journal, journal.Options{Seal: n.notary.Seal, PrivateKey: n.keys.NodeKey().Reveal(), Linger: linger})
+	n.journal, err = journal.Open(state.journal, journal.Options{Seal: n.notary.Seal, PrivateKey: n.keys.NodeKey().Reveal(), Linger: linger, MaxGroup: receipts.MaxGroup})
 	if err != nil {
 		return nil, err
 	}

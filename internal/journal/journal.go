@@ -145,7 +145,7 @@ type buffer struct {
 
 const (
 	spareBuffers = 2       // one gathers while one is written
-	spareBytes   = 1 << 20 // of a buffer that is kept
+	spareBytes   = 2 << 20 // of a buffer that is kept: a full group of receipts takes half of it
 )
 
 // keep takes the buffer of b, which nobody reads any more. j.mu is held.

@@ -37,14 +37,12 @@ func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 }
 
 // inPlace reports whether the file system is one that writes again where it wrote
-// before. One that copies on write (btrfs, zfs) needs new space for it, which may
-// not be there; of others that is not known.
+// before. One that copies on write (btrfs, zfs, xfs where a file was cloned) needs
+// new space for it, which may not be there; of others that is not known.
 func inPlace(f *os.File) bool {
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
-		return false
-	}
-	return st.Type == unix.EXT4_SUPER_MAGIC || st.Type == unix.XFS_SUPER_MAGIC
+	err := unix.Fstatfs(int(f.Fd()), &st)
+	return err == nil && st.Type == unix.EXT4_SUPER_MAGIC
 }
 
 func (osFS) ReadDir(name string) ([]string, error) {
