@@ -38,6 +38,18 @@ type paced struct {
 	CPU           int // to run on, -1 = any
 }
 
+// arrivals are when requests are due.
+func arrivals(every time.Duration, total int) []time.Duration {
+	due := make([]time.Duration, total)
+	random := rand.New(rand.NewPCG(1, 2))
+	var at time.Duration
+	for i := range due {
+		at += time.Duration(random.ExpFloat64() * float64(every))
+		due[i] = at
+	}
+	return due
+}
+
 const pacedEnv = "GATEHOUSE_BENCH_PACED"
 
 // pace returns the median time of a request from when it was due, in
@@ -118,11 +130,7 @@ func TestPacedGenerator(t *testing.T) {
 	if !roots.AppendCertsFromPEM(p.CA) {
 		t.Fatal("no certificate to trust")
 	}
-	due := make([]time.Duration, p.Total+1)
-	random := rand.New(rand.NewPCG(1, 2))
-	for i := range p.Total {
-		due[i+1] = due[i] + time.Duration(random.ExpFloat64()*float64(p.Every))
-	}
+	due := arrivals(p.Every, p.Total)
 	const connections = 8
 	var (
 		next  atomic.Int64
@@ -151,7 +159,7 @@ func TestPacedGenerator(t *testing.T) {
 			}
 			r := bufio.NewReader(c)
 			<-start
-			for i := next.Add(1); i <= int64(p.Total); i = next.Add(1) {
+			for i := next.Add(1) - 1; i < int64(p.Total); i = next.Add(1) - 1 {
 				at := begin.Add(due[i])
 				for left := time.Until(at); left > 0; left = time.Until(at) {
 					ts := unix.NsecToTimespec(left.Nanoseconds())
