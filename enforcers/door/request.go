@@ -163,11 +163,15 @@ func (r *Request) Decide(a *enforcers.Action) (*enforcers.Permit, enforcers.Deci
 	return p, decision
 }
 
+// methodFields name another method to many servers, some of which ask for them in
+// the query too.
+var methodFields = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"}
+
 // otherMethod reports whether a field or the query names a method that is not the
 // one that is judged: many servers would take that one.
 func (r *Request) otherMethod() bool {
 	other := func(method string) bool { return !strings.EqualFold(strings.TrimSpace(method), r.Method) }
-	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
+	for _, name := range methodFields {
 		if slices.ContainsFunc(r.Header[name], other) {
 			return true
 		}
@@ -182,19 +186,15 @@ func (r *Request) otherMethod() bool {
 }
 
 // methodParameter reports whether a parameter of a query is one that servers take
-// a method from: Laravel, Symfony and Spring _method, Salesforce _HttpMethod, some
-// the names of the fields. PHP makes an underscore of a dot, drops spaces in front
+// a method from: Laravel, Symfony and Spring _method, Salesforce _HttpMethod. PHP makes an underscore of a dot, drops spaces in front
 // and ends a name at a NUL.
 func methodParameter(name string) bool {
 	name, _, _ = strings.Cut(strings.TrimLeft(unescaped(name), " "), "\x00")
 	if strings.HasPrefix(name, ".") {
 		name = "_" + name[1:]
 	}
-	switch strings.ToLower(name) {
-	case "_method", "_httpmethod", "x-http-method-override", "x-http-method", "x-method-override":
-		return true
-	}
-	return false
+	is := func(s string) bool { return strings.EqualFold(s, name) }
+	return is("_method") || is("_HttpMethod") || slices.ContainsFunc(methodFields, is)
 }
 
 // unescaped decodes a part of a query, which stays what it is where it cannot be
