@@ -3,9 +3,7 @@
 package git_test
 
 import (
-	"crypto/tls"
 	"net/http"
-	neturl "net/url"
 	"strings"
 	"testing"
 )
@@ -29,10 +27,8 @@ func TestHTTP1(t *testing.T) {
 			var protocols http.Protocols
 			protocols.SetHTTP1(c.both)
 			protocols.SetHTTP2(true)
-			tr := &http.Transport{
-				Proxy: http.ProxyURL(&neturl.URL{Scheme: "http", Host: s.proxy}), Protocols: &protocols,
-				TLSClientConfig: &tls.Config{RootCAs: s.roots, MinVersion: tls.VersionTLS12},
-			}
+			tr := s.client()
+			tr.Protocols = &protocols
 			defer tr.CloseIdleConnections()
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+c.host+"/acme/shop.git/git-receive-pack", strings.NewReader("0000"))
 			if err != nil {
