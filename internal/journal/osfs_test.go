@@ -7,6 +7,23 @@ import (
 	"testing"
 )
 
+// A file system that is not known to write in place is not filled: a tmpfs is one.
+func TestFillsInPlaceOnly(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "gatehouse-fill-")
+	if err != nil {
+		t.Skip("no tmpfs:", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	f, err := OS().OpenFile(filepath.Join(dir, "f"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // of no interest here
+	if f.(*osFile).fills {
+		t.Error("a tmpfs would be filled")
+	}
+}
+
 // Fill writes zeros where it was asked to and not a byte beside, and elsewhere
 // than on the file systems that it is for it writes nothing.
 func TestFill(t *testing.T) {
