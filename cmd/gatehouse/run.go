@@ -184,7 +184,7 @@ func (c *cli) runSession(ctx context.Context, cfg *config.Config, o runOptions) 
 	}
 	var gk *gatekeeper.Gatekeeper
 	n := notary.New(notary.Options{Node: cfg.Node, Keys: keys, Budget: notary.Budget{Flood: func(session string) { gk.Flood(session) }}})
-	j, err := journal.Open(filepath.Join(dir, "journal"), journal.Options{Seal: n.Seal, PrivateKey: keys.NodeKey().Reveal(), Linger: linger, MaxGroup: receipts.MaxGroup})
+	j, err := journal.Open(filepath.Join(dir, "journal"), journalOptions(n, keys))
 	if err != nil {
 		return 0, err
 	}

@@ -47,6 +47,12 @@ const (
 	linger = 20 * time.Millisecond
 )
 
+// journalOptions are those of a journal whose groups a notary seals: none may be
+// larger than what one seal holds.
+func journalOptions(n *notary.Notary, keys *notary.Keys) journal.Options {
+	return journal.Options{Seal: n.Seal, PrivateKey: keys.NodeKey().Reveal(), Linger: linger, MaxGroup: receipts.MaxGroup}
+}
+
 func (c *cli) serveCommand() *cobra.Command {
 	var dev bool
 	var format string
@@ -161,7 +167,7 @@ func start(ctx context.Context, cfg *config.Config, o nodeOptions) (_ *node, err
 		},
 		Budget: notary.Budget{Flood: func(session string) { n.gk.Flood(session) }},
 	})
-	n.journal, err = journal.Open(state.journal, journal.Options{Seal: n.notary.Seal, PrivateKey: n.keys.NodeKey().Reveal(), Linger: linger, MaxGroup: receipts.MaxGroup})
+	n.journal, err = journal.Open(state.journal, journalOptions(n.notary, n.keys))
 	if err != nil {
 		return nil, err
 	}
