@@ -501,6 +501,7 @@ func (o *outsideWorld) versus(t *testing.T, name, unit string, ours way, bases [
 	o.turns(t, name, unit, 3, ours, bases, measure)
 }
 
+// turns is versus with a number of rounds.
 func (o *outsideWorld) turns(t *testing.T, name, unit string, rounds int, ours way, bases []way, measure func(way) (float64, error)) {
 	t.Helper()
 	sides := append([]way{ours}, bases...)
